@@ -1,0 +1,33 @@
+# Debian 12's packages. Nothing is downloaded at configure time.
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(simdjson REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+find_package(Threads REQUIRED)
+
+add_library(galvani_dependencies INTERFACE)
+target_link_libraries(galvani_dependencies INTERFACE
+  fmt::fmt spdlog::spdlog tl::expected nlohmann_json::nlohmann_json simdjson::simdjson
+  PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH PkgConfig::HWY Threads::Threads)
+if(GALVANI_OPENMP)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  target_link_libraries(galvani_dependencies INTERFACE OpenMP::OpenMP_CXX)
+endif()
+if(GALVANI_ONEDNN)
+  # Debian's dnnl-config.cmake asks for OpenCL development files; the CPU engine needs none.
+  find_library(GALVANI_DNNL_LIBRARY dnnl REQUIRED)
+  find_path(GALVANI_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+  target_link_libraries(galvani_dependencies INTERFACE ${GALVANI_DNNL_LIBRARY})
+  target_include_directories(galvani_dependencies SYSTEM INTERFACE ${GALVANI_DNNL_INCLUDE})
+  target_compile_definitions(galvani_dependencies INTERFACE GALVANI_HAVE_ONEDNN=1)
+endif()
+if(GALVANI_SANITIZE)
+  target_compile_options(galvani_dependencies INTERFACE -fsanitize=${GALVANI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(galvani_dependencies INTERFACE -fsanitize=${GALVANI_SANITIZE})
+endif()

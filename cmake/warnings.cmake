@@ -1,0 +1,5 @@
+add_library(galvani_warnings INTERFACE)
+target_compile_options(galvani_warnings INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+if(GALVANI_WERROR)
+  target_compile_options(galvani_warnings INTERFACE -Werror)
+endif()
