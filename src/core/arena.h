@@ -1,5 +1,6 @@
 #pragma once
-/// Bump allocator for one step's activations: 64-byte aligned, reset at each step, grows by whole blocks and keeps them.
+/// Bump allocator for one step's activations: 64-byte aligned, reset at each step, grows by whole blocks and keeps
+/// them.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -32,21 +32,21 @@ struct InternalError {
 
 /// GALVANI_TRY(auto x, f()): x = value of f(), or return f's error.
 #define GALVANI_TRY(declaration, expression) GALVANI_TRY_IMPL(GALVANI_CONCAT(try_, __LINE__), declaration, expression)
-#define GALVANI_TRY_IMPL(temporary, declaration, expression)                      \
-  auto temporary = (expression);                                                  \
+#define GALVANI_TRY_IMPL(temporary, declaration, expression)                               \
+  auto temporary = (expression);                                                           \
   if (!temporary) return ::tl::unexpected<::galvani::Error>(std::move(temporary).error()); \
   declaration = std::move(*temporary)
 
 /// GALVANI_TRY_VOID(f()): for a Status.
-#define GALVANI_TRY_VOID(expression)                                                             \
-  do {                                                                                           \
-    auto status_ = (expression);                                                                 \
-    if (!status_) return ::tl::unexpected<::galvani::Error>(std::move(status_).error());         \
+#define GALVANI_TRY_VOID(expression)                                                     \
+  do {                                                                                   \
+    auto status_ = (expression);                                                         \
+    if (!status_) return ::tl::unexpected<::galvani::Error>(std::move(status_).error()); \
   } while (0)
 
 /// An invariant that holds in every build type.
-#define GALVANI_CHECK(condition, ...)                                                              \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]]                                                                 \
-      ::galvani::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));      \
+#define GALVANI_CHECK(condition, ...)                                                         \
+  do {                                                                                        \
+    if (!(condition)) [[unlikely]]                                                            \
+      ::galvani::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (0)

@@ -49,7 +49,8 @@ FileMap::~FileMap() {
 Status FileMap::check_not_truncated() const {
   struct stat info {};
   if (::fstat(fd_, &info) != 0 || static_cast<size_t>(info.st_size) < size_)
-    return fail(ErrorCode::kIo, "{} was {} bytes long when it was opened and is {} now; do not change a model file while it is loaded",
+    return fail(ErrorCode::kIo,
+                "{} was {} bytes long when it was opened and is {} now; do not change a model file while it is loaded",
                 path_.string(), size_, static_cast<size_t>(info.st_size));
   return {};
 }

@@ -17,10 +17,10 @@ namespace galvani::quant {
 /// A view of an affine matrix; pointers need only byte alignment (files promise none).
 struct AffineView {
   int64_t rows = 0, cols = 0;
-  int bits = 0;                         ///< 2, 3, 4, 5, 6 or 8
-  int group = 0;                        ///< 16, 32, 64 or 128; divides cols
-  DType scale_dtype = DType::kBF16;     ///< f32, f16 or bf16; also the biases' type
-  const std::byte* codes = nullptr;     ///< rows × cols·bits/8 bytes
+  int bits = 0;                      ///< 2, 3, 4, 5, 6 or 8
+  int group = 0;                     ///< 16, 32, 64 or 128; divides cols
+  DType scale_dtype = DType::kBF16;  ///< f32, f16 or bf16; also the biases' type
+  const std::byte* codes = nullptr;  ///< rows × cols·bits/8 bytes
   const std::byte* scales = nullptr;
   const std::byte* biases = nullptr;
 

@@ -2,8 +2,8 @@
 /// A model on disk, whatever its format, seen as a Hugging Face config plus tensors under Hugging Face names.
 ///
 /// Accepted: a folder with config.json and safetensors (single file or sharded; Hugging Face or MLX), or a GGUF file
-/// (v2, v3, split). GGUF metadata becomes a Hugging Face style config, its tensor names are mapped, llama's q/k rows are
-/// un-permuted, so that a model family is written once. Every tensor handed out is remembered: `unused()` is what a
+/// (v2, v3, split). GGUF metadata becomes a Hugging Face style config, its tensor names are mapped, llama's q/k rows
+/// are un-permuted, so that a model family is written once. Every tensor handed out is remembered: `unused()` is what a
 /// finished load must find empty.
 #include <filesystem>
 #include <memory>
@@ -36,7 +36,8 @@ class Checkpoint {
   virtual const std::vector<int32_t>& eos_ids() const = 0;
   /// Sampling defaults and suppress_tokens of generation_config.json; an empty object where there is none.
   virtual const nlohmann::json& generation_config() const = 0;
-  /// True when norm weights that the family defines as 1+w are stored with the 1 already added (GGUF gemma3; MLX delta-net).
+  /// True when norm weights that the family defines as 1+w are stored with the 1 already added (GGUF gemma3; MLX
+  /// delta-net).
   virtual bool norms_folded() const = 0;
   /// The file or folder that was opened, for messages.
   virtual const std::filesystem::path& path() const = 0;

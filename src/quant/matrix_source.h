@@ -47,7 +47,10 @@ class MatrixSource {
   /// dequantising the result gives dequant_rows' values bit for bit. Error kUnsupported for other kinds.
   virtual Result<AffineTensor> affine(int64_t r0, int64_t r1, int64_t c0, int64_t c1) const;
   /// Raw elements of a kDense matrix's rows [r0, r1), contiguous in the file, or empty when they are not.
-  virtual std::span<const std::byte> dense_rows(int64_t r0, int64_t r1) const { (void)r0, (void)r1; return {}; }
+  virtual std::span<const std::byte> dense_rows(int64_t r0, int64_t r1) const {
+    (void)r0, (void)r1;
+    return {};
+  }
 
  protected:
   std::string name_, format_;

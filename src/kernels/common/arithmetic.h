@@ -1,7 +1,8 @@
 #pragma once
 namespace galvani::kernels {
 
-/// Arithmetic of matrix products (`--act`): the type activations are rounded to where they enter a product. Sums are f32.
+/// Arithmetic of matrix products (`--act`): the type activations are rounded to where they enter a product. Sums are
+/// f32.
 enum class Arithmetic { kF32, kF16, kBF16 };
 
 constexpr const char* arithmetic_name(Arithmetic a) {
