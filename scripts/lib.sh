@@ -12,6 +12,8 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT"
 export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 LC_ALL=C.UTF-8
+# Where fetched models live; the tests look there too, and skip with a reason when a model is absent.
+export GALVANI_CACHE=${GALVANI_CACHE:-${HOME:-/root}/.cache/galvani}
 
 VERDICT="" REASON="" CHILD="" WATCHDOG="" RUN_DIR="" DEPTH=${GALVANI_SCRIPT_DEPTH:-0}
 STAGES=() STAGE_RESULTS=() STAGE_SECONDS=() STAGE_NOTES=()
@@ -21,19 +23,18 @@ begin() {  # NAME [SECONDS]
   RUN_DIR=$parent/$1-$(date +%Y%m%d-%H%M%S)-$$
   mkdir -p "$RUN_DIR"
   export GALVANI_RUN_PARENT=$RUN_DIR GALVANI_SCRIPT_DEPTH=$((DEPTH + 1))
+  TIME_LIMIT=${GALVANI_TIME_LIMIT:-${2:-0}}
+  unset GALVANI_TIME_LIMIT  # it limits the outermost script only
+  if ((TIME_LIMIT > 0)); then
+    # Closed descriptors: a reader of this script's output must not wait for the watchdog.
+    setsid bash -c 'sleep "$1"; kill -USR1 "$2"' watchdog "$TIME_LIMIT" $$ </dev/null >/dev/null 2>&1 &
+    WATCHDOG=$!  # started before the traps below exist, so that it does not inherit them
+  fi
   trap finish EXIT
   trap 'on_signal SIGINT' INT
   trap 'on_signal SIGTERM' TERM
   trap 'on_signal SIGHUP' HUP
   trap 'VERDICT=COULD-NOT-ANSWER REASON="the time limit of $TIME_LIMIT s was reached; logs in $RUN_DIR"; exit 2' USR1
-  TIME_LIMIT=${GALVANI_TIME_LIMIT:-${2:-0}}
-  unset GALVANI_TIME_LIMIT  # it limits the outermost script only
-  if ((TIME_LIMIT > 0)); then
-    # Closed descriptors: a reader of this script's output must not wait for the watchdog.
-    (trap 'kill "$nap" 2>/dev/null; exit 0' TERM; sleep "$TIME_LIMIT" & nap=$!; wait "$nap"; kill -USR1 $$) \
-      </dev/null >/dev/null 2>&1 &
-    WATCHDOG=$!
-  fi
 }
 
 say() { printf '%s\n' "$*"; }
@@ -48,7 +49,7 @@ finish() {
   trap - EXIT
   set +e
   stop_child
-  [[ -n $WATCHDOG ]] && kill "$WATCHDOG" 2>/dev/null
+  [[ -n $WATCHDOG ]] && kill -TERM "$WATCHDOG" "-$WATCHDOG" 2>/dev/null
   if [[ -z $VERDICT ]]; then
     VERDICT=COULD-NOT-ANSWER REASON="the script itself stopped unexpectedly (exit code $code); logs in $RUN_DIR"
   fi
@@ -92,6 +93,10 @@ live() {  # LOG COMMAND...: output goes to the log and, as it comes, to the call
   shift
   setsid bash -c 'set -o pipefail; log=$1; shift; "$@" 2>&1 | tee "$log"' live "$log" "$@" </dev/null &
   await $!
+}
+
+run_setup() {  # [--ci]: scripts/setup; sudo may have to ask for a password, and only the foreground owns the terminal
+  if ((EUID == 0)); then live setup scripts/setup "$@"; else scripts/setup "$@"; fi
 }
 
 show_tail() {  # LOG LINES: what a reader needs of a failed step
