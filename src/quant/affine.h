@@ -28,11 +28,15 @@ struct AffineView {
   int64_t groups() const { return cols / group; }
 };
 
-/// An affine matrix that owns its bytes.
+/// An affine matrix that owns its bytes. Move it, do not copy it: a copy's view would point into the original.
 struct AffineTensor {
   AffineView view;  ///< points into `storage`
   std::vector<std::byte> storage;
 };
+
+/// Zeroed codes, scales and biases of these dims, each 64-byte spaced; write through `storage` (the view's pointers say
+/// where).
+AffineTensor make_affine_tensor(int64_t rows, int64_t cols, int bits, int group, DType scale_dtype);
 
 /// Code `c` of a row whose packed bytes start at `row`.
 uint32_t affine_code(const std::byte* row, int bits, int64_t c) noexcept;

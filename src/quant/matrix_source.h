@@ -53,6 +53,9 @@ class MatrixSource {
   }
 
  protected:
+  Status check_rows(int64_t r0, int64_t r1) const;
+  Status check_block(int64_t r0, int64_t r1, int64_t c0, int64_t c1) const;
+
   std::string name_, format_;
   int64_t rows_ = 0, cols_ = 0, file_bytes_ = 0;
   MatrixKind kind_ = MatrixKind::kDense;

@@ -1,0 +1,42 @@
+#pragma once
+/// The kinds of MatrixSource that checkpoints hand out.
+#include <memory>
+#include <string>
+
+#include "core/file_map.h"
+#include "quant/matrix_source.h"
+
+namespace galvani::quant {
+
+/// Bytes of a mapped file, kept alive with it. `map` is null for bytes that the caller owns.
+struct MappedBytes {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const FileMap> map;
+  Status check() const { return map == nullptr ? Status{} : map->check_not_truncated(); }
+};
+
+/// Where row r of a matrix stands in its file. GGUF's llama files interleave the two rotary halves of each head
+/// (models.md 7.5): row s·hd/2+i of a head is file row 2i+s. head_dim 0 = rows in order.
+struct RowMap {
+  int64_t head_dim = 0;
+  bool in_order() const { return head_dim == 0; }
+  int64_t file_row(int64_t r) const {
+    if (head_dim == 0) return r;
+    const int64_t in_head = r % head_dim, half = head_dim / 2;
+    return r - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+  }
+};
+
+/// f32, f16 or bf16 elements; bytes must hold rows·cols of them.
+Result<MatrixPtr> make_dense_source(std::string name, MappedBytes bytes, DType dtype, int64_t rows, int64_t cols,
+                                    RowMap map = {});
+
+/// MLX affine triple.
+Result<MatrixPtr> make_affine_source(std::string name, MappedBytes codes, MappedBytes scales, MappedBytes biases,
+                                     int64_t rows, int64_t cols, int bits, int group, DType scale_dtype);
+
+/// MLX float formats: kMxfp4 (E2M1, E8M0 per 32), kMxfp8 (E4M3, E8M0 per 32), kNvfp4 (E2M1, E4M3 per 16).
+Result<MatrixPtr> make_fp_source(std::string name, MatrixKind kind, MappedBytes codes, MappedBytes scales, int64_t rows,
+                                 int64_t cols);
+
+}  // namespace galvani::quant
