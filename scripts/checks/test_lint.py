@@ -1,7 +1,7 @@
 """Tests that cannot fail for a good reason: no assertion at all, or assertions about shapes only.
 
 usage: test_lint.py [ROOT]
-A test that calls a helper whose name starts with expect, check, verify, assert, compare or require is taken at its word.
+A test that calls a function or lambda which asserts, defined in its own file or in a header of tests/, asserts.
 """
 import os
 import re
@@ -11,7 +11,8 @@ import common
 
 HEAD = re.compile(r"^(TEST|TEST_F|TEST_P|TYPED_TEST)\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)\s*\{", re.M)
 ASSERTION = re.compile(r"\b(EXPECT|ASSERT)_\w+\s*\(|\bADD_FAILURE\b|\bFAIL\s*\(\)|\bGTEST_FAIL")
-HELPER = re.compile(r"\b(?!EXPECT_|ASSERT_)(expect|check|verify|assert|compare|require)\w*\s*(<[^;]*?>)?\s*\(", re.I)
+# A function or lambda definition: its name, up to the brace that opens its body.
+DEFINITION = re.compile(r"\b(\w+)\s*(?:=\s*\[[^\]]*\]\s*)?\([^;{}]*\)\s*(?:const\s*|noexcept\s*|->[^;{}]*)*\{")
 SHAPE = re.compile(r"\bshape\b|\bshape\s*\(|\brank\s*\(|\.ndim\b|\bdims\b")
 
 
@@ -31,8 +32,25 @@ def statements(body, start):
     return body[start:end if end >= 0 else len(body)]
 
 
-def check_file(path):
+def asserting_helpers(text, known=frozenset()):
+    """Names of the functions defined in `text` that assert, themselves or through another one."""
+    bodies = {m.group(1): body_of(text, m.end()) for m in DEFINITION.finditer(text)
+              if m.group(1) not in ("if", "for", "while", "switch", "TEST", "TEST_F", "TEST_P", "TYPED_TEST")}
+    names = set(known)
+    while True:
+        more = {n for n, body in bodies.items() if n not in names and (ASSERTION.search(body) or calls(body, names))}
+        if not more:
+            return names
+        names |= more
+
+
+def calls(body, names):
+    return any(word in names for word in re.findall(r"\b(\w+)\s*(?:<[^;()]*>\s*)?\(", body))
+
+
+def check_file(path, shared):
     text = common.strip(common.read(path))
+    helpers = asserting_helpers(text, shared)
     problems, count = [], 0
     for head in HEAD.finditer(text):
         count += 1
@@ -41,7 +59,7 @@ def check_file(path):
         found = [statements(body, match.start()) for match in ASSERTION.finditer(body)]
         # ASSERT_TRUE(result) << error is a precondition, not what a test is about.
         substance = [a for a in found if not re.match(r"ASSERT_(TRUE|NE)\s*\(\s*\w+(\.has_value\(\))?\s*\)", a)]
-        helper = HELPER.search(body)
+        helper = calls(body, helpers)
         if not found and not helper:
             problems.append(f"{where} asserts nothing")
         elif substance and not helper and all(SHAPE.search(a) for a in substance) and "shape" not in path:
@@ -52,8 +70,12 @@ def check_file(path):
 def main():
     os.chdir(sys.argv[1] if len(sys.argv) > 1 else ".")
     problems, tests = [], 0
+    shared = set()
+    for path in common.tracked(".h"):
+        if path.startswith("tests/"):
+            shared = asserting_helpers(common.strip(common.read(path)), shared)
     for path in common.tracked("_test.cpp"):
-        found, count = check_file(path)
+        found, count = check_file(path, shared)
         problems += found
         tests += count
     if tests == 0:

@@ -1,6 +1,7 @@
 #pragma once
 /// Eight `Bits`-wide codes between a little-endian bit stream (Bits bytes) and eight bytes, a few integer operations
 /// each.
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
