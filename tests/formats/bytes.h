@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <span>
