@@ -1,13 +1,100 @@
+#include "kernels/rope/rope.h"
+
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "kernels/rope/rope.h"
+#include "kernels/common/simd_targets.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/rope/rope_cpu.cpp"
+#include "hwy/foreach_target.h"
+
+#include "kernels/common/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace galvani::kernels::HWY_NAMESPACE {
+
+HWY_INLINE void turn(F32Vec& a, F32Vec& b, F32Vec c, F32Vec s) {
+  const F32Vec old = a;
+  a = hn::NegMulAdd(b, s, hn::Mul(a, c));
+  b = hn::MulAdd(old, s, hn::Mul(b, c));
+}
+
+/// One row: heads of head_dim, the first 2·half dims of each turned.
+void turn_half_split(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cosine, const float* sine) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t h = 0; h < heads; ++h, x += head_dim) {
+    int64_t i = 0;
+    for (; i + lanes <= half; i += lanes) {
+      F32Vec a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + half + i);
+      turn(a, b, hn::LoadU(d, cosine + i), hn::LoadU(d, sine + i));
+      hn::StoreU(a, d, x + i);
+      hn::StoreU(b, d, x + half + i);
+    }
+    if (i < half) {
+      const size_t n = static_cast<size_t>(half - i);
+      F32Vec a = load_partial(d, x + i, n), b = load_partial(d, x + half + i, n);
+      turn(a, b, load_partial(d, cosine + i, n), load_partial(d, sine + i, n));
+      store_partial(d, a, x + i, n);
+      store_partial(d, b, x + half + i, n);
+    }
+  }
+}
+
+void turn_interleaved(float* x, int64_t heads, int64_t head_dim, int64_t half, const float* cosine, const float* sine) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  HWY_ALIGN float pairs[2 * hn::MaxLanes(F32())] = {};
+  for (int64_t h = 0; h < heads; ++h, x += head_dim) {
+    int64_t i = 0;
+    F32Vec a, b;
+    for (; i + lanes <= half; i += lanes) {
+      hn::LoadInterleaved2(d, x + 2 * i, a, b);
+      turn(a, b, hn::LoadU(d, cosine + i), hn::LoadU(d, sine + i));
+      hn::StoreInterleaved2(a, b, d, x + 2 * i);
+    }
+    if (i < half) {
+      const size_t n = static_cast<size_t>(half - i);
+      std::memcpy(pairs, x + 2 * i, 2 * n * sizeof(float));
+      hn::LoadInterleaved2(d, pairs, a, b);
+      turn(a, b, load_partial(d, cosine + i, n), load_partial(d, sine + i, n));
+      hn::StoreInterleaved2(a, b, d, pairs);
+      std::memcpy(x + 2 * i, pairs, 2 * n * sizeof(float));
+    }
+  }
+}
+
+}  // namespace galvani::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace galvani::kernels {
 namespace {
+
+HWY_EXPORT(turn_half_split);
+HWY_EXPORT(turn_interleaved);
 constexpr int32_t kLargestF32Position = 1 << 17;
+constexpr int64_t kElementsPerTask = 16384;
+constexpr int64_t kAnglesPerTask = 512;
+
+void build_row(int32_t position, const float* inv_freq, int64_t half, float factor, float* cosine, float* sine) {
+  for (int64_t i = 0; i < half; ++i) {
+    if (position > kLargestF32Position) {
+      const double angle = double{inv_freq[i]} * position;
+      cosine[i] = static_cast<float>(std::cos(angle)) * factor;
+      sine[i] = static_cast<float>(std::sin(angle)) * factor;
+    } else {
+      const float angle = inv_freq[i] * static_cast<float>(position);
+      cosine[i] = std::cos(angle) * factor;
+      sine[i] = std::sin(angle) * factor;
+    }
+  }
 }
+
+}  // namespace
 
 void rope_build(RopeTable& table, const int32_t* positions, int64_t rows, const float* inv_freq, int64_t rotary_dim,
                 float attention_scale) {
@@ -17,22 +104,11 @@ void rope_build(RopeTable& table, const int32_t* positions, int64_t rows, const 
   table.rotary_dim = rotary_dim;
   table.cosine.resize(static_cast<size_t>(rows * half));
   table.sine.resize(static_cast<size_t>(rows * half));
-  parallel_for(rows, 8, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* cosine = table.cosine.data() + r * half;
-      float* sine = table.sine.data() + r * half;
-      for (int64_t i = 0; i < half; ++i) {
-        if (positions[r] > kLargestF32Position) {
-          const double angle = double{inv_freq[i]} * positions[r];
-          cosine[i] = static_cast<float>(std::cos(angle)) * attention_scale;
-          sine[i] = static_cast<float>(std::sin(angle)) * attention_scale;
-        } else {
-          const float angle = inv_freq[i] * static_cast<float>(positions[r]);
-          cosine[i] = std::cos(angle) * attention_scale;
-          sine[i] = std::sin(angle) * attention_scale;
-        }
-      }
-    }
+  if (half == 0) return;
+  parallel_for(rows, std::max<int64_t>(1, kAnglesPerTask / half), [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r)
+      build_row(positions[r], inv_freq, half, attention_scale, table.cosine.data() + r * half,
+                table.sine.data() + r * half);
   });
 }
 
@@ -42,20 +118,16 @@ void rope_apply(const RopeTable& table, RopePairing pairing, float* x, int64_t f
                 first_row + rows, table.rows);
   GALVANI_CHECK(table.rotary_dim <= head_dim, "rotary_dim {} exceeds head_dim {}", table.rotary_dim, head_dim);
   const int64_t half = table.rotary_dim / 2;
-  const bool split = pairing == RopePairing::kHalfSplit;
-  parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
+  if (half == 0 || heads <= 0) return;
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / (heads * 2 * half));
+  parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const float* cosine = table.cosine.data() + (first_row + r) * half;
       const float* sine = table.sine.data() + (first_row + r) * half;
-      for (int64_t h = 0; h < heads; ++h) {
-        float* head = x + r * row_stride + h * head_dim;
-        for (int64_t i = 0; i < half; ++i) {
-          float& a = head[split ? i : 2 * i];
-          float& b = head[split ? i + half : 2 * i + 1];
-          const float old_a = a;
-          a = a * cosine[i] - b * sine[i];
-          b = b * cosine[i] + old_a * sine[i];
-        }
+      if (pairing == RopePairing::kHalfSplit) {
+        HWY_DYNAMIC_DISPATCH(turn_half_split)(x + r * row_stride, heads, head_dim, half, cosine, sine);
+      } else {
+        HWY_DYNAMIC_DISPATCH(turn_interleaved)(x + r * row_stride, heads, head_dim, half, cosine, sine);
       }
     }
   });
@@ -76,3 +148,4 @@ void rope_interleaved(float* x, int64_t rows, int64_t heads, int64_t head_dim, i
 }
 
 }  // namespace galvani::kernels
+#endif  // HWY_ONCE
