@@ -1,0 +1,170 @@
+#pragma once
+/// What a model is written in. Each call is the size of one good launch, not of one formula; models are written once
+/// against this class and run on every backend that implements it.
+///
+/// Ops owns weights (handed over at load, named by small handles) and activations (valid until the next begin_step).
+/// The residual stream is f32 everywhere; where an activation enters a matrix product it is rounded to the run's
+/// arithmetic (`--act`); norms, softmax, router, recurrent state and logits are f32 (models.md 1.2).
+///
+/// Errors inside a step are sticky: the first one is kept, later calls do nothing, and finish_step() returns it. So a
+/// forward pass reads like the formula it is, and still nothing unwritten is ever used.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "exec/batch.h"
+#include "exec/memory.h"
+#include "exec/state.h"
+#include "kernels/common/arithmetic.h"
+#include "kernels/sampling/sampling.h"
+#include "quant/matrix_source.h"
+
+namespace galvani::exec {
+
+/// Activation [rows, cols] in the backend's memory; `stride` in elements between rows.
+struct Act {
+  void* data = nullptr;
+  int64_t rows = 0, cols = 0, stride = 0;
+};
+
+/// Handles of weights inside an Ops; id < 0 means "none".
+struct LinearRef {
+  int id = -1;
+  int64_t rows = 0, cols = 0;
+  explicit operator bool() const { return id >= 0; }
+};
+struct EmbeddingRef {
+  int id = -1;
+  int64_t rows = 0, cols = 0;
+};
+struct VectorRef {
+  int id = -1;
+  int64_t size = 0;
+  explicit operator bool() const { return id >= 0; }
+};
+struct RopeRef {
+  int id = -1;
+  explicit operator bool() const { return id >= 0; }
+};
+
+/// Rows of a matrix that become rows of a Linear; `bias` is empty or one value a row.
+struct LinearPart {
+  quant::MatrixPtr matrix;
+  std::vector<float> bias = {};
+};
+
+/// y = x / rms(x) · (w, or 1 + w); no weight: plain x / rms(x). models.md 1.2.
+struct Norm {
+  VectorRef weight;
+  float eps = 1e-6f;
+  bool plus_one = false;
+};
+
+struct RopeSpec {
+  std::vector<float> inv_freq;  ///< one per rotated pair
+  float attention_scale = 1;    ///< multiplies cos and sin (yarn)
+  bool interleaved = false;     ///< pairs (2i, 2i+1) instead of (i, i + r/2)
+};
+
+/// Constants of one attention layer, fixed at load.
+struct AttentionLayer {
+  LinearRef qkv;  ///< rows: q (heads·k_dim), k (kv_heads·k_dim), v (kv_heads·v_dim)
+  int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
+  std::optional<Norm> q_norm, k_norm;  ///< over each head, before rope
+  RopeRef rope;
+  int kv_group = 0, kv_index = 0;  ///< where State keeps this layer's keys and values
+  float scale = 1;
+  int window = 0;
+  float softcap = 0;
+  VectorRef sinks;
+};
+
+enum class Activation { kSilu, kGeluTanh };
+
+/// How a tensor-parallel run splits a model; one rank for now, and models already ask for their local sizes.
+struct Shard {
+  int rank = 0, world = 1;
+};
+
+/// What a run counted about its activations where they entered matrix products, per layer.
+struct ActivationCounters {
+  uint64_t values = 0, non_finite = 0, saturated = 0;
+};
+
+struct OpsOptions {
+  kernels::Arithmetic arithmetic = kernels::Arithmetic::kF32;
+  bool batch_invariant = false;    ///< one arm and one split whatever the number of rows
+  bool count_activations = false;  ///< fill ActivationCounters (slower)
+  bool poison = false;             ///< fill outputs with NaN before they are computed
+  /// Forced arms, "op=name" already split, e.g. {"qmatmul", "panel"}; unknown ones are refused at creation.
+  std::vector<std::pair<std::string, std::string>> arms;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// "cpu", "cuda:0".
+  virtual std::string device() const = 0;
+  virtual const OpsOptions& options() const = 0;
+  virtual Memory& memory() = 0;
+  virtual Shard shard() const { return {}; }
+
+  // --- weights, at load -------------------------------------------------------------------------------------------
+  /// Several matrices that read the same input, stacked by rows: y = x · [A; B; …]ᵀ + bias.
+  virtual Result<LinearRef> load_linear(const std::string& name, std::span<const LinearPart> parts) = 0;
+  virtual Result<EmbeddingRef> load_embedding(const quant::MatrixPtr& table) = 0;
+  virtual Result<VectorRef> load_vector(std::span<const float> values) = 0;
+  virtual Result<RopeRef> load_rope(const RopeSpec& rope) = 0;
+  /// Bytes of weights held, and bytes that one decode step of one sequence reads.
+  virtual int64_t weight_bytes() const = 0;
+  virtual int64_t step_bytes() const = 0;
+
+  // --- a step -----------------------------------------------------------------------------------------------------
+  /// Starts a step: activations of the last one are gone; `state` has reserved room for every chunk.
+  virtual void begin_step(const Batch& batch, State& state) = 0;
+  /// First error of the step, if any. Outputs are complete when it returns.
+  virtual Status finish_step() = 0;
+  /// Layer that the following calls belong to, for counters, taps and traces; -1 outside layers.
+  virtual void begin_layer(int layer) = 0;
+
+  /// x[r] = table[token of r] · scale; the residual stream.
+  virtual Act embed(EmbeddingRef table, float scale) = 0;
+  /// y = norm(x) · Wᵀ + bias.
+  virtual Act linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) = 0;
+  /// q, k, v = norm(x) · Wᵀ with per-head norms and rope; k and v are appended to the pages. Returns q.
+  virtual Act attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) = 0;
+  /// softmax(q·kᵀ)·v over each row's own past; [rows, heads·v_dim].
+  virtual Act attention(const Act& q, const AttentionLayer& layer) = 0;
+  /// act(gate)·up with [gate; up] = norm(x) · Wᵀ; w has 2·I rows, gate first.
+  virtual Act gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up, Activation activation) = 0;
+  /// residual += post_norm(y · Wᵀ + bias).
+  virtual void linear_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, Act& residual) = 0;
+  /// Logits of the batch's logit rows, f32: cap·tanh(z/cap) with z = norm(x) · Wᵀ; cap 0 = none.
+  virtual Act logits(const Act& x, const std::optional<Norm>& norm, LinearRef head, float softcap) = 0;
+  /// Copies x out when the batch taps hidden states.
+  virtual void tap(const Act& x) = 0;
+
+  /// Sums over ranks in place; nothing to do at one rank.
+  virtual void all_reduce(Act& x) { (void)x; }
+  /// Exchanges rows between ranks for experts; nothing to do at one rank.
+  virtual void all_to_all(Act& x) { (void)x; }
+
+  // --- results ----------------------------------------------------------------------------------------------------
+  /// Draws one token a row; parameters are per row.
+  virtual Result<std::vector<kernels::SampledToken>> sample(const Act& logits,
+                                                            std::span<const kernels::RowSampling> rows) = 0;
+  /// An activation as host f32, row after row.
+  virtual Status read(const Act& act, float* out) = 0;
+  /// Hidden states tapped in the last step, one [rows, hidden] matrix per tap.
+  virtual const std::vector<std::vector<float>>& taps() const = 0;
+  /// Per layer (index 0 = outside layers, i + 1 = layer i); empty unless counting is on.
+  virtual const std::vector<ActivationCounters>& activation_counters() const = 0;
+  /// Arms that ran so far with counts, e.g. {"qmatmul.rows", 120}.
+  virtual std::vector<std::pair<std::string, uint64_t>> kernels_run() const = 0;
+};
+
+}  // namespace galvani::exec
