@@ -1,0 +1,42 @@
+#include "models/blocks/attention.h"
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace galvani::models {
+
+Result<Attention> Attention::load(Loader& loader, const std::string& prefix, const AttentionSpec& spec) {
+  Attention block;
+  const int64_t q_rows = int64_t{spec.heads} * spec.head_dim, kv_rows = int64_t{spec.kv_heads} * spec.head_dim;
+  GALVANI_TRY(
+      block.layer_.qkv,
+      loader.linear({{prefix + ".q_proj", q_rows}, {prefix + ".k_proj", kv_rows}, {prefix + ".v_proj", kv_rows}},
+                    spec.hidden, spec.qkv_bias));
+  GALVANI_TRY(block.out_, loader.linear({{prefix + ".o_proj", spec.hidden}}, q_rows, spec.out_bias));
+  if (spec.qk_norm) {
+    GALVANI_TRY(block.layer_.q_norm,
+                loader.norm(prefix + ".q_norm", spec.head_dim, spec.eps, spec.qk_norm_zero_centred));
+    GALVANI_TRY(block.layer_.k_norm,
+                loader.norm(prefix + ".k_norm", spec.head_dim, spec.eps, spec.qk_norm_zero_centred));
+  }
+  exec::AttentionLayer& layer = block.layer_;
+  layer.heads = spec.heads;
+  layer.kv_heads = spec.kv_heads;
+  layer.k_dim = layer.v_dim = spec.head_dim;
+  layer.rope = spec.rope;
+  layer.kv_group = spec.kv_group;
+  layer.kv_index = spec.kv_index;
+  layer.scale = spec.scale > 0 ? spec.scale : 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  layer.window = spec.window;
+  return block;
+}
+
+void Attention::forward(exec::Ops& ops, const std::optional<exec::Norm>& norm,
+                        const std::optional<exec::Norm>& post_norm, exec::Act& residual) const {
+  const exec::Act q = ops.attention_inputs(residual, norm, layer_);
+  const exec::Act mixed = ops.attention(q, layer_);
+  ops.linear_add(mixed, out_, post_norm, residual);
+}
+
+}  // namespace galvani::models

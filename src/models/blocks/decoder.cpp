@@ -1,0 +1,96 @@
+#include "models/blocks/decoder.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace galvani::models {
+namespace {
+
+struct Layer {
+  exec::Norm before_attention, before_mlp;
+  std::optional<exec::Norm> after_attention, after_mlp;
+  Attention attention;
+  Mlp mlp;
+};
+
+class Decoder final : public Model {
+ public:
+  const ModelInfo& info() const override { return info_; }
+  exec::StateSpec state_spec() const override { return state_; }
+
+  exec::Act forward(const exec::Batch&, exec::Ops& ops) const override {
+    exec::Act x = ends_.embed(ops);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Layer& layer = layers_[i];
+      ops.begin_layer(static_cast<int>(i));
+      layer.attention.forward(ops, layer.before_attention, layer.after_attention, x);
+      layer.mlp.forward(ops, layer.before_mlp, layer.after_mlp, x);
+      if (i + 1 < layers_.size()) ops.tap(x);
+    }
+    return ends_.logits(ops, x);
+  }
+
+  ModelInfo info_;
+  exec::StateSpec state_;
+  Ends ends_;
+  std::vector<Layer> layers_;
+};
+
+// Layers with the same window and the same heads share block tables.
+void assign_kv(DecoderSpec& spec, exec::StateSpec& state) {
+  for (DecoderLayerSpec& layer : spec.layers) {
+    AttentionSpec& attention = layer.attention;
+    size_t group = 0;
+    while (group < state.groups.size() &&
+           (state.groups[group].window != attention.window || state.groups[group].kv_heads != attention.kv_heads ||
+            state.groups[group].k_dim != attention.head_dim))
+      ++group;
+    if (group == state.groups.size())
+      state.groups.push_back({.name = attention.window > 0 ? "sliding" : "full",
+                              .kv_heads = attention.kv_heads,
+                              .k_dim = attention.head_dim,
+                              .v_dim = attention.head_dim,
+                              .window = attention.window});
+    attention.kv_group = static_cast<int>(group);
+    attention.kv_index = state.groups[group].layers++;
+  }
+}
+
+Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::string& prefix,
+                         const DecoderLayerSpec& layer) {
+  Layer result;
+  const int64_t hidden = spec.info.hidden;
+  const auto norm = [&](const char* name) {
+    return loader.norm(prefix + name, hidden, spec.eps, spec.norm_zero_centred);
+  };
+  GALVANI_TRY(result.before_attention, norm("input_layernorm"));
+  if (spec.sandwich) {
+    GALVANI_TRY(result.after_attention, norm("post_attention_layernorm"));
+    GALVANI_TRY(result.before_mlp, norm("pre_feedforward_layernorm"));
+    GALVANI_TRY(result.after_mlp, norm("post_feedforward_layernorm"));
+  } else {
+    GALVANI_TRY(result.before_mlp, norm("post_attention_layernorm"));
+  }
+  GALVANI_TRY(result.attention, Attention::load(loader, prefix + "self_attn", layer.attention));
+  GALVANI_TRY(result.mlp, Mlp::load(loader, prefix + "mlp", hidden, layer.inner, layer.activation, layer.mlp_bias));
+  return result;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_decoder(DecoderSpec spec, Loader& loader) {
+  auto model = std::make_unique<Decoder>();
+  model->info_ = spec.info;
+  assign_kv(spec, model->state_);
+  GALVANI_TRY(model->ends_, Ends::load(loader, spec.ends));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    GALVANI_TRY(Layer layer, load_layer(loader, spec, fmt::format("model.layers.{}.", i), spec.layers[i]));
+    model->layers_.push_back(std::move(layer));
+    loader.layer_done(static_cast<int>(i));
+  }
+  GALVANI_TRY_VOID(loader.finish());
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace galvani::models

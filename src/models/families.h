@@ -1,0 +1,14 @@
+#pragma once
+/// One loader a family, each in its own file; registry.cpp has one row for each.
+#include "models/model.h"
+
+namespace galvani::models {
+
+using LoadFamily = Result<std::unique_ptr<Model>> (*)(quant::Checkpoint&, exec::Ops&, const Progress&);
+
+Result<std::unique_ptr<Model>> load_llama(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_qwen2(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_qwen3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+
+}  // namespace galvani::models

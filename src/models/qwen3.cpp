@@ -1,0 +1,39 @@
+// Qwen3 dense (models.md 3.3): llama with per-head norms on q and k, before rope.
+#include "core/error.h"
+#include "models/blocks/common_config.h"
+#include "models/blocks/decoder.h"
+#include "models/blocks/layer_types.h"
+#include "models/families.h"
+
+namespace galvani::models {
+
+Result<std::unique_ptr<Model>> load_qwen3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress) {
+  formats::ConfigReader config(checkpoint.config(), checkpoint.path().string());
+  GALVANI_TRY(const CommonConfig common, read_common(config, {.eps = 1e-6}));
+  GALVANI_TRY(const exec::Activation activation, read_activation(config, "hidden_act", "silu"));
+  GALVANI_TRY(const bool attention_bias, config.boolean("attention_bias", false));
+  GALVANI_TRY(const std::vector<int> windows, layer_windows(config, common.layers, {.needs_use_sliding_window = true}));
+  GALVANI_TRY(const formats::RopeParams rope, formats::parse_rope(config, "full_attention", {.theta = 10000.0}));
+  GALVANI_TRY_VOID(config.finish());
+
+  Loader loader(checkpoint, ops, common.layers, progress);
+  GALVANI_TRY(const exec::RopeRef rope_ref, load_rope(loader, rope, common.head_dim));
+  DecoderSpec spec{.info = model_info("qwen3", common, checkpoint), .ends = ends_spec(common), .eps = common.eps};
+  for (int i = 0; i < common.layers; ++i) {
+    spec.layers.push_back({.attention = {.heads = common.heads,
+                                         .kv_heads = common.kv_heads,
+                                         .head_dim = common.head_dim,
+                                         .hidden = common.hidden,
+                                         .qkv_bias = attention_bias,
+                                         .out_bias = attention_bias,
+                                         .qk_norm = true,
+                                         .eps = common.eps,
+                                         .rope = rope_ref,
+                                         .window = windows[static_cast<size_t>(i)]},
+                           .inner = common.inner,
+                           .activation = activation});
+  }
+  return load_decoder(std::move(spec), loader);
+}
+
+}  // namespace galvani::models

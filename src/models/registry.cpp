@@ -1,0 +1,42 @@
+#include <fmt/ranges.h>
+#include <algorithm>
+
+#include "core/error.h"
+#include "models/families.h"
+
+namespace galvani::models {
+namespace {
+
+struct Row {
+  const char* model_type;
+  LoadFamily load;
+};
+
+constexpr Row kFamilies[] = {
+    {"gemma3", load_gemma3}, {"gemma3_text", load_gemma3}, {"llama", load_llama},
+    {"qwen2", load_qwen2},   {"qwen3", load_qwen3},
+};
+
+}  // namespace
+
+std::vector<std::string> supported_families() {
+  std::vector<std::string> names;
+  for (const Row& row : kFamilies) names.emplace_back(row.model_type);
+  return names;
+}
+
+Result<std::unique_ptr<Model>> load_model(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress) {
+  const auto found = checkpoint.config().find("model_type");
+  if (found == checkpoint.config().end() || !found->is_string())
+    return fail(ErrorCode::kCorrupt, "{}: the config has no model_type; supported: {}", checkpoint.path().string(),
+                fmt::join(supported_families(), ", "));
+  const auto& name = found->get_ref<const std::string&>();
+  const auto row =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Row& r) { return name == r.model_type; });
+  if (row == std::end(kFamilies))
+    return fail(ErrorCode::kUnsupported, "{}: model_type '{}' is not supported; supported: {}",
+                checkpoint.path().string(), name, fmt::join(supported_families(), ", "));
+  return row->load(checkpoint, ops, progress);
+}
+
+}  // namespace galvani::models
