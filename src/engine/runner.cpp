@@ -1,0 +1,173 @@
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "exec/cpu_ops.h"
+
+namespace galvani::engine {
+namespace {
+
+using kernels::Arithmetic;
+
+class Stopwatch {
+ public:
+  double lap_ms() {
+    const auto now = std::chrono::steady_clock::now();
+    const double ms = std::chrono::duration<double, std::milli>(now - last_).count();
+    last_ = now;
+    return ms;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+Result<Arithmetic> parse_act(const std::string& name) {
+  if (name == "auto") return exec::cpu_default_arithmetic();
+  if (name == "f32") return Arithmetic::kF32;
+  if (name == "f16") return Arithmetic::kF16;
+  if (name == "bf16") return Arithmetic::kBF16;
+  return fail(ErrorCode::kInvalidArgument, "--act {}: there is no such arithmetic; allowed: auto, f32, f16, bf16",
+              name);
+}
+
+// Keys and values follow the arithmetic: what products round to anyway need not be stored wider.
+Result<DType> parse_kv(const std::string& name, Arithmetic arithmetic) {
+  if (name == "f32") return DType::kF32;
+  if (name == "f16") return DType::kF16;
+  if (name == "bf16") return DType::kBF16;
+  if (name != "auto")
+    return fail(ErrorCode::kInvalidArgument, "--kv {}: there is no such type; allowed: auto, f32, f16, bf16", name);
+  return arithmetic == Arithmetic::kF32 ? DType::kF32 : arithmetic == Arithmetic::kF16 ? DType::kF16 : DType::kBF16;
+}
+
+Status check_options(const LoadOptions& options) {
+  if (options.device != "auto" && options.device != "cpu")
+    return fail(ErrorCode::kUnsupported, "--device {}: this build knows auto and cpu", options.device);
+  if (options.context < 0 || options.context > (int64_t{1} << 31) - 1)
+    return fail(ErrorCode::kInvalidArgument,
+                "a context of {} tokens cannot be; give 1 to 2147483647, or 0 for the model's own", options.context);
+  if (options.max_sequences < 1 || options.max_sequences > 4096)
+    return fail(ErrorCode::kInvalidArgument, "{} sequences at once cannot be; give 1 to 4096", options.max_sequences);
+  if (options.max_batch_tokens < 1 || options.max_batch_tokens > 1 << 20)
+    return fail(ErrorCode::kInvalidArgument, "a batch of {} tokens cannot be; give 1 to 1048576",
+                options.max_batch_tokens);
+  if (options.threads < 0 || options.threads > 1024)
+    return fail(ErrorCode::kInvalidArgument, "{} threads cannot be; give 1 to 1024, or 0 for the physical cores",
+                options.threads);
+  return {};
+}
+
+std::vector<int32_t> suppressed_tokens(const quant::Checkpoint& checkpoint) {
+  std::vector<int32_t> ids;
+  const auto found = checkpoint.generation_config().find("suppress_tokens");
+  if (found == checkpoint.generation_config().end() || !found->is_array()) return ids;
+  for (const auto& id : *found) {
+    if (id.is_number_integer()) ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+// Only numbers inside the allowed ranges are taken over; a model file must not be able to make every request fail.
+SamplingParams default_sampling(const nlohmann::json& config) {
+  SamplingParams params;
+  const auto number = [&](const char* key, double low, double high, double fallback) {
+    const auto found = config.find(key);
+    if (found == config.end() || !found->is_number()) return fallback;
+    const double value = found->get<double>();
+    return value >= low && value <= high ? value : fallback;
+  };
+  const auto sample = config.find("do_sample");
+  if (sample == config.end() || !sample->is_boolean() || !sample->get<bool>()) return params;
+  params.temperature = static_cast<float>(number("temperature", 0, 10, 1.0));
+  params.top_k = static_cast<int>(number("top_k", 0, 1e6, 0));
+  params.top_p = static_cast<float>(number("top_p", 1e-6, 1, 1));
+  params.min_p = static_cast<float>(number("min_p", 0, 1, 0));
+  params.repetition_penalty = static_cast<float>(number("repetition_penalty", 0.1, 10, 1));
+  return params;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
+  GALVANI_TRY_VOID(check_options(options));
+  GALVANI_TRY(const Arithmetic arithmetic, parse_act(options.act));
+  GALVANI_TRY(const DType kv, parse_kv(options.kv, arithmetic));
+  set_threads(options.threads);
+
+  std::unique_ptr<Runner> runner(new Runner);
+  EngineInfo& info = runner->info_;
+  Stopwatch watch;
+  GALVANI_TRY(runner->checkpoint_, quant::Checkpoint::open(options.model));
+  info.times.open = watch.lap_ms();
+  GALVANI_TRY(runner->ops_, exec::create_cpu_ops({.arithmetic = arithmetic,
+                                                  .batch_invariant = options.batch_invariant,
+                                                  .count_activations = options.count_activations,
+                                                  .poison = options.poison,
+                                                  .arms = options.arms}));
+  GALVANI_TRY(runner->model_, models::load_model(*runner->checkpoint_, *runner->ops_, options.progress));
+  info.times.pack = watch.lap_ms();
+
+  const models::ModelInfo& model = runner->model_->info();
+  info.context = options.context > 0 ? options.context : std::min<int64_t>(model.context, 4096);
+  const exec::StateOptions state{.kv_dtype = kv,
+                                 .context = info.context,
+                                 .max_sequences = options.max_sequences,
+                                 .max_chunk = options.max_batch_tokens};
+  const exec::StateSpec spec = runner->model_->state_spec();
+  const exec::StatePlan plan = exec::plan_state(spec, state);
+  GALVANI_TRY(runner->state_, exec::State::create(spec, state, runner->ops_->memory()));
+
+  runner->suppressed_ = suppressed_tokens(*runner->checkpoint_);
+  info.family = model.family;
+  info.device = runner->ops_->device();
+  info.act = kernels::arithmetic_name(arithmetic);
+  info.kv = dtype_name(kv);
+  info.layers = model.layers;
+  info.threads = threads();
+  info.hidden = model.hidden;
+  info.vocab = model.vocab;
+  info.model_context = model.context;
+  info.weight_bytes = runner->ops_->weight_bytes();
+  info.step_bytes = runner->ops_->step_bytes();
+  info.state_bytes = plan.kv_bytes + plan.slot_bytes;
+  info.eos_ids = model.eos_ids;
+  info.default_sampling = default_sampling(runner->checkpoint_->generation_config());
+  return runner;
+}
+
+Result<exec::Act> Runner::forward(const exec::Batch& batch) {
+  for (const exec::Chunk& chunk : batch.chunks) GALVANI_TRY_VOID(state_->reserve(chunk));
+  ops_->begin_step(batch, *state_);
+  const exec::Act logits = model_->forward(batch, *ops_);
+  GALVANI_TRY_VOID(ops_->finish_step());
+  for (const exec::Chunk& chunk : batch.chunks) state_->commit(chunk);
+  return logits;
+}
+
+Status Runner::all_logits(std::span<const int32_t> ids, int64_t chunk, const LogitSink& sink) {
+  GALVANI_TRY(const exec::SeqId sequence, state_->create_sequence());
+  struct Release {
+    exec::State& state;
+    exec::SeqId id;
+    ~Release() { state.release(id); }
+  } release{*state_, sequence};
+  std::vector<float> rows;
+  const auto total = static_cast<int64_t>(ids.size());
+  for (int64_t first = 0; first < total; first += chunk) {
+    const int64_t count = std::min(chunk, total - first);
+    exec::Batch batch;
+    batch.add(sequence, static_cast<int32_t>(first),
+              ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), exec::WantLogits::kAll);
+    GALVANI_TRY(const exec::Act logits, forward(batch));
+    rows.resize(static_cast<size_t>(logits.rows * logits.cols));
+    GALVANI_TRY_VOID(ops_->read(logits, rows.data()));
+    GALVANI_TRY_VOID(sink(first, count, rows.data()));
+  }
+  return {};
+}
+
+}  // namespace galvani::engine

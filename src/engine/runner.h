@@ -1,0 +1,44 @@
+#pragma once
+/// A model with its backend and state, ready for forward passes: what Engine schedules onto and eval drives directly.
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "exec/ops.h"
+#include "galvani/engine.h"
+#include "models/model.h"
+
+namespace galvani::engine {
+
+class Runner {
+ public:
+  static Result<std::unique_ptr<Runner>> load(const LoadOptions& options);
+
+  const EngineInfo& info() const { return info_; }
+  const models::Model& model() const { return *model_; }
+  exec::Ops& ops() { return *ops_; }
+  exec::State& state() { return *state_; }
+  const quant::Checkpoint& checkpoint() const { return *checkpoint_; }
+  /// Token ids never to be sampled (generation_config's suppress_tokens).
+  const std::vector<int32_t>& suppressed() const { return suppressed_; }
+
+  /// One forward pass: reserves pages, runs, commits. The returned logits live until the next call. On an error the
+  /// sequences keep the lengths they had.
+  Result<exec::Act> forward(const exec::Batch& batch);
+
+  /// Receives [count, vocab] f32 rows of the positions from `first` on.
+  using LogitSink = std::function<Status(int64_t first, int64_t count, const float* logits)>;
+  /// Logits of every position of `ids`, run as one sequence in chunks of at most `chunk` tokens.
+  Status all_logits(std::span<const int32_t> ids, int64_t chunk, const LogitSink& sink);
+
+ private:
+  Runner() = default;
+  std::shared_ptr<quant::Checkpoint> checkpoint_;
+  std::unique_ptr<exec::Ops> ops_;
+  std::unique_ptr<models::Model> model_;
+  std::unique_ptr<exec::State> state_;
+  std::vector<int32_t> suppressed_;
+  EngineInfo info_;
+};
+
+}  // namespace galvani::engine
