@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/file_map.h"
+#include "formats/gguf.h"
 #include "quant/matrix_source.h"
 
 namespace galvani::quant {
@@ -38,5 +39,9 @@ Result<MatrixPtr> make_affine_source(std::string name, MappedBytes codes, Mapped
 /// MLX float formats: kMxfp4 (E2M1, E8M0 per 32), kMxfp8 (E4M3, E8M0 per 32), kNvfp4 (E2M1, E4M3 per 16).
 Result<MatrixPtr> make_fp_source(std::string name, MatrixKind kind, MappedBytes codes, MappedBytes scales, int64_t rows,
                                  int64_t cols);
+
+/// GGUF tensor of any readable type; bytes must hold rows·cols elements in rows of whole blocks.
+Result<MatrixPtr> make_gguf_source(std::string name, formats::GgmlType type, MappedBytes bytes, int64_t rows,
+                                   int64_t cols, RowMap map = {});
 
 }  // namespace galvani::quant

@@ -1,0 +1,105 @@
+#include "formats/gguf_names.h"
+
+#include <algorithm>
+#include <span>
+
+namespace galvani::formats {
+namespace {
+
+struct NamePair {
+  std::string_view hf, gguf;
+};
+
+/// Outside the blocks; the same for every architecture here.
+constexpr NamePair kOuter[] = {
+    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
+
+/// llama, qwen2, qwen3: pre-norm blocks.
+constexpr NamePair kPreNorm[] = {{"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+                                 {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+                                 {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+                                 {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+                                 {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+                                 {"mlp.down_proj", "ffn_down"}};
+
+/// gemma3: a norm before and after each half of the block.
+constexpr NamePair kSandwich[] = {{"input_layernorm", "attn_norm"},
+                                  {"self_attn.q_proj", "attn_q"},
+                                  {"self_attn.k_proj", "attn_k"},
+                                  {"self_attn.v_proj", "attn_v"},
+                                  {"self_attn.o_proj", "attn_output"},
+                                  {"self_attn.q_norm", "attn_q_norm"},
+                                  {"self_attn.k_norm", "attn_k_norm"},
+                                  {"post_attention_layernorm", "post_attention_norm"},
+                                  {"pre_feedforward_layernorm", "ffn_norm"},
+                                  {"mlp.gate_proj", "ffn_gate"},
+                                  {"mlp.up_proj", "ffn_up"},
+                                  {"mlp.down_proj", "ffn_down"},
+                                  {"post_feedforward_layernorm", "post_ffw_norm"}};
+
+struct Architecture {
+  std::string_view name;
+  std::span<const NamePair> block;
+};
+constexpr Architecture kArchitectures[] = {
+    {"llama", kPreNorm}, {"qwen2", kPreNorm}, {"qwen3", kPreNorm}, {"gemma3", kSandwich}};
+
+const Architecture* find_architecture(std::string_view name) {
+  for (const auto& architecture : kArchitectures)
+    if (architecture.name == name) return &architecture;
+  return nullptr;
+}
+
+/// "x.weight" → {"x", ".weight"}; the ending may be empty.
+std::pair<std::string_view, std::string_view> split_ending(std::string_view name) {
+  for (std::string_view ending : {".weight", ".bias"})
+    if (name.ends_with(ending)) return {name.substr(0, name.size() - ending.size()), ending};
+  return {name, {}};
+}
+
+/// "PREFIX12.rest" → {"12", "rest"}.
+std::optional<std::pair<std::string_view, std::string_view>> split_block(std::string_view name,
+                                                                         std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const size_t dot = name.find('.');
+  if (dot == 0 || dot > 9 ||
+      !std::all_of(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(std::min(dot, name.size())),
+                   [](char c) { return c >= '0' && c <= '9'; }))
+    return std::nullopt;
+  if (dot == name.npos) return std::nullopt;
+  return std::pair{name.substr(0, dot), name.substr(dot + 1)};
+}
+
+/// Looks `name` up in one column of the tables and answers with the other.
+std::optional<std::string> translate(const Architecture& architecture, std::string_view name,
+                                     std::string_view NamePair::*from, std::string_view NamePair::*to,
+                                     std::string_view from_block, std::string_view to_block) {
+  const auto [stem, ending] = split_ending(name);
+  for (const auto& pair : kOuter)
+    if (pair.*from == stem) return std::string(pair.*to) + std::string(ending);
+  const auto block = split_block(stem, from_block);
+  if (!block) return std::nullopt;
+  for (const auto& pair : architecture.block)
+    if (pair.*from == block->second)
+      return std::string(to_block) + std::string(block->first) + "." + std::string(pair.*to) + std::string(ending);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> hf_name_of_gguf(std::string_view architecture, std::string_view gguf_name) {
+  const auto* found = find_architecture(architecture);
+  if (found == nullptr) return std::nullopt;
+  return translate(*found, gguf_name, &NamePair::gguf, &NamePair::hf, "blk.", "model.layers.");
+}
+
+std::optional<std::string> gguf_name_of_hf(std::string_view architecture, std::string_view hf_name) {
+  const auto* found = find_architecture(architecture);
+  if (found == nullptr) return std::nullopt;
+  return translate(*found, hf_name, &NamePair::hf, &NamePair::gguf, "model.layers.", "blk.");
+}
+
+bool gguf_architecture_known(std::string_view architecture) { return find_architecture(architecture) != nullptr; }
+
+}  // namespace galvani::formats
