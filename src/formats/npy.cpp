@@ -24,7 +24,7 @@ std::optional<DType> dtype_of(std::string_view descr) {
 
 /// The header is a Python dict literal of a fixed form: what follows "'key':", blanks skipped.
 std::optional<std::string_view> value_after(std::string_view header, std::string_view key) {
-  const std::string quoted_key = "'" + std::string(key) + "':";
+  const std::string quoted_key = fmt::format("'{}':", key);
   const size_t at = header.find(quoted_key);
   if (at == header.npos) return std::nullopt;
   std::string_view rest = header.substr(at + quoted_key.size());
@@ -172,8 +172,9 @@ Result<NpyWriter> NpyWriter::create(const std::filesystem::path& path, const Sha
   std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}", dims);
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   header += '\n';
-  const std::string start = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() & 255) +
-                            static_cast<char>(header.size() >> 8);
+  std::string start("\x93NUMPY\x01\x00", 8);
+  start.push_back(static_cast<char>(header.size() & 255));
+  start.push_back(static_cast<char>(header.size() >> 8));
   GALVANI_TRY(auto file, AtomicFile::create(path));
   GALVANI_TRY_VOID(file.write(std::as_bytes(std::span(start))));
   GALVANI_TRY_VOID(file.write(std::as_bytes(std::span(header))));
