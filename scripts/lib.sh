@@ -14,6 +14,8 @@ cd "$ROOT"
 export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 LC_ALL=C.UTF-8
 # Where fetched models live; the tests look there too, and skip with a reason when a model is absent.
 export GALVANI_CACHE=${GALVANI_CACHE:-${HOME:-/root}/.cache/galvani}
+# A clone that belongs to another user (a CI's, say) is still ours to list.
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$ROOT
 
 VERDICT="" REASON="" CHILD="" WATCHDOG="" RUN_DIR="" DEPTH=${GALVANI_SCRIPT_DEPTH:-0}
 STAGES=() STAGE_RESULTS=() STAGE_SECONDS=() STAGE_NOTES=()

@@ -106,6 +106,20 @@ class Planted(unittest.TestCase):
         self.write("scripts/checks/large_files.txt", "src/core/long.cpp\n")
         self.assertIn("has no reason", self.check("file_sizes")[1])
 
+    def test_function_lengths(self):
+        body = "  work();\n" * 61
+        self.write("src/core/f.cpp", f"namespace a {{\nint f(int a) {{\n{body}}}\nclass C {{\n  void g() const {{\n{body}  }}\n}};\n}}\n")
+        output = self.check("file_sizes")[1]
+        self.assertIn("src/core/f.cpp:2: 61 lines in one function", output)
+        self.assertIn("src/core/f.cpp:66: 61 lines in one function", output)
+        self.assert_caught_after("src/core/f.cpp", "file_sizes", "int f() {\n" + "  work();\n" * 201 + "}\n", "above the stop of 200")
+
+    def assert_caught_after(self, path, name, text, expected):
+        self.write(path, text)
+        code, output = self.check(name)
+        self.assertEqual(code, 1, output)
+        self.assertIn(expected, output)
+
     def test_links(self):
         self.assert_caught("links", "docs/a.md", "[x](../src/core/b.h)\n", "docs/a.md:1: ../src/core/b.h does not exist")
         self.assert_caught("links", "docs/a.md", "[x](../README.md#nowhere)\n", "no heading for #nowhere")
