@@ -13,6 +13,7 @@ import common
 LAYERS = [("core",), ("device",), ("cuda", "cuda_stub"), ("formats",), ("quant",), ("text",), ("kernels",), ("exec",),
           ("models",), ("engine",), ("server", "bench"), ("cli",)]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+EXTERNAL = ("hwy",)  # Highway's own examples, and its foreach_target mechanism, use quotes
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -28,9 +29,9 @@ def check_file(root, path):
     for match in INCLUDE.finditer(text):
         where = f"{path}:{text.count(chr(10), 0, match.start(2)) + 1}"
         quote, name = match.groups()
-        if quote == "<":
-            continue
         target = name.split("/")[0]
+        if quote == "<" or target in EXTERNAL:
+            continue
         if target == "galvani":
             if not os.path.exists(os.path.join(root, "include", name)):
                 problems.append(f"{where}: include/{name} does not exist")

@@ -34,8 +34,10 @@ def statements(body, start):
 
 def asserting_helpers(text, known=frozenset()):
     """Names of the functions defined in `text` that assert, themselves or through another one."""
-    bodies = {m.group(1): body_of(text, m.end()) for m in DEFINITION.finditer(text)
-              if m.group(1) not in ("if", "for", "while", "switch", "TEST", "TEST_F", "TEST_P", "TYPED_TEST")}
+    bodies = {}  # overloads, and calls that pass a lambda, add to the same name
+    for m in DEFINITION.finditer(text):
+        if m.group(1) not in ("if", "for", "while", "switch", "TEST", "TEST_F", "TEST_P", "TYPED_TEST"):
+            bodies[m.group(1)] = bodies.get(m.group(1), "") + body_of(text, m.end())
     names = set(known)
     while True:
         more = {n for n, body in bodies.items() if n not in names and (ASSERTION.search(body) or calls(body, names))}

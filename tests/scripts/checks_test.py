@@ -92,7 +92,9 @@ class Planted(unittest.TestCase):
     def test_test_lint_knows_helpers(self):
         self.write("tests/core/util.h", "inline void same(int a) { EXPECT_EQ(a, 1); }\nvoid twice(int a) { same(a); same(a); }\n")
         self.write("tests/core/b_test.cpp", "TEST(B, A) {\n  twice(1);\n}\nTEST(B, L) {\n  const auto refused = [&](int a) "
-                   "{ EXPECT_GT(a, 0); };\n  refused(1);\n}\nvoid idle(int) {}\n")
+                   "{ EXPECT_GT(a, 0); };\n  refused(1);\n}\nvoid idle(int) {}\n"
+                   "template <typename F>\nvoid each(int n, F f) {\n  EXPECT_EQ(f(n), n);\n}\nTEST(B, E) {\n"
+                   "  each(1, [](int a) { return a; });\n}\n")
         self.assertEqual(self.check("test_lint")[0], 0, self.check("test_lint")[1])
         self.assert_caught("test_lint", "tests/core/c_test.cpp", "void idle(int) {}\nTEST(C, I) {\n  idle(1);\n}\n",
                            "C.I asserts nothing")
