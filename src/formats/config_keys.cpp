@@ -20,6 +20,7 @@ enum class Neutral {
   kAllFull,      ///< layer_types: every layer "full_attention"
   kDefaultRope,  ///< rope dictionaries of type default
   kNoWindow,     ///< matters only where use_sliding_window is true or missing
+  kSlidingOff,   ///< matters only where use_sliding_window is true
   kNoExperts,    ///< matters only beside a number of experts
 };
 
@@ -50,6 +51,8 @@ constexpr KeyRule kMaths[] = {
     {"final_logit_softcapping", Neutral::kNever},
     {"first_k_dense_replace", Neutral::kNoExperts},
     {"full_attention_interval", Neutral::kOne},
+    {"global_head_dim", Neutral::kNever},
+    {"head_dim", Neutral::kNever},
     {"hidden_act", Neutral::kNever},
     {"hidden_activation", Neutral::kNever},
     {"hidden_size_per_layer_input", Neutral::kZero},
@@ -58,12 +61,15 @@ constexpr KeyRule kMaths[] = {
     {"laurel_rank", Neutral::kNever},
     {"layer_types", Neutral::kAllFull},
     {"linear_conv_kernel_dim", Neutral::kNever},
+    {"linear_key_head_dim", Neutral::kNever},
     {"linear_num_key_heads", Neutral::kNever},
     {"linear_num_value_heads", Neutral::kNever},
+    {"linear_value_head_dim", Neutral::kNever},
     {"lm_head_multiplier", Neutral::kOne},
     {"logit_scale", Neutral::kOne},
     {"logits_scaling", Neutral::kOne},
     {"mamba_d_state", Neutral::kNever},
+    {"max_window_layers", Neutral::kSlidingOff},
     {"mlp_bias", Neutral::kFalse},
     {"mlp_only_layers", Neutral::kEmpty},
     {"moe_intermediate_size", Neutral::kNoExperts},
@@ -78,6 +84,8 @@ constexpr KeyRule kMaths[] = {
     {"norm_topk_prob", Neutral::kNoExperts},
     {"num_experts", Neutral::kZero},
     {"num_experts_per_tok", Neutral::kNoExperts},
+    {"num_global_key_value_heads", Neutral::kNever},
+    {"num_key_value_heads", Neutral::kNever},
     {"num_kv_shared_layers", Neutral::kZero},
     {"num_local_experts", Neutral::kZero},
     {"num_shared_experts", Neutral::kZero},
@@ -91,6 +99,7 @@ constexpr KeyRule kMaths[] = {
     {"qkv_bias", Neutral::kFalse},
     {"query_pre_attn_scalar", Neutral::kNever},
     {"residual_multiplier", Neutral::kOne},
+    {"rms_norm_eps", Neutral::kNever},
     {"rope_interleave", Neutral::kFalse},
     {"rope_interleaved", Neutral::kFalse},
     {"rope_local_base_freq", Neutral::kNever},
@@ -110,6 +119,7 @@ constexpr KeyRule kMaths[] = {
     {"_sliding_window_pattern", Neutral::kNoWindow},
     {"swiglu_limit", Neutral::kNever},
     {"tie_word_embeddings", Neutral::kFalse},
+    {"top_k_experts", Neutral::kNoExperts},
     {"topk_group", Neutral::kNoExperts},
     {"topk_method", Neutral::kNoExperts},
     {"use_alibi", Neutral::kFalse},
@@ -166,7 +176,6 @@ constexpr std::string_view kHarmless[] = {
     "language_model_only",
     "max_length",
     "max_position_embeddings",
-    "max_window_layers",
     "mamba_ssm_dtype",
     "model_type",
     "mrope_interleaved",
@@ -249,6 +258,10 @@ bool neutral(Neutral rule, const json& value, const json& config) {
     case Neutral::kNoWindow: {
       const auto it = config.find("use_sliding_window");
       return it != config.end() && it->is_boolean() && !it->get<bool>();
+    }
+    case Neutral::kSlidingOff: {
+      const auto it = config.find("use_sliding_window");
+      return it == config.end() || !it->is_boolean() || !it->get<bool>();
     }
     case Neutral::kNoExperts: return !has_experts(config);
   }

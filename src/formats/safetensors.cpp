@@ -156,6 +156,9 @@ Result<std::shared_ptr<const SafetensorsFile>> SafetensorsFile::open_bytes(std::
 Status SafetensorsFile::parse() {
   const size_t size = bytes_.size();
   if (size < 8) return fail(ErrorCode::kCorrupt, "not a safetensors file: {} bytes long, a header needs 8", size);
+  static constexpr std::string_view kLfs = "version https://git-lfs";
+  if (size >= kLfs.size() && std::memcmp(bytes_.data(), kLfs.data(), kLfs.size()) == 0)
+    return fail(ErrorCode::kCorrupt, "a Git LFS pointer, not the file itself; fetch it with: git lfs pull");
   const uint64_t length = load_u64(bytes_.data());
   if (length > kLongestHeader || length > size - 8)
     return fail(

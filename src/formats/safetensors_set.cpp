@@ -58,7 +58,10 @@ Result<SafetensorsSet> SafetensorsSet::open(const std::filesystem::path& folder)
   const fs::path index_path = folder / kIndexName;
   if (!fs::exists(index_path, ignored)) {
     if (!fs::exists(folder / "model.safetensors", ignored))
-      return fail(ErrorCode::kNotFound, "{} holds neither model.safetensors nor {}", folder.string(), kIndexName);
+      return fail(ErrorCode::kNotFound, "{} holds neither model.safetensors nor {}{}", folder.string(), kIndexName,
+                  fs::exists(folder / "pytorch_model.bin", ignored)
+                      ? "; pytorch_model.bin cannot be read, convert it to safetensors"
+                      : "");
     GALVANI_TRY(auto file, SafetensorsFile::open(folder / "model.safetensors"));
     for (const auto& entry : file->tensors()) set.tensors_.emplace(entry.name, Tensor{file.get(), &entry});
     set.files_.push_back(std::move(file));

@@ -114,6 +114,8 @@ TEST(ConfigReader, KeysThatChangeTheResultsMustBeRead) {
                            R"({"query_pre_attn_scalar":168})",
                            R"({"rope_scaling":{"rope_type":"yarn","factor":4}})",
                            R"({"rope_theta":10000})",
+                           R"({"max_window_layers":2,"use_sliding_window":true})",
+                           R"({"head_dim":128})",
                            R"({"kv_lora_rank":512})",
                            R"({"tie_word_embeddings":true})",
                            R"({"no_rope_layers":[1,0]})",
@@ -129,7 +131,7 @@ TEST(ConfigReader, KeysThatChangeTheResultsMustBeRead) {
 TEST(ConfigReader, NeutralValuesPass) {
   EXPECT_TRUE(finish_with(
       R"({"logit_scale":1.0,"residual_multiplier":1,"clip_qkv":null,"attn_logit_softcapping":null,"attention_bias":false,
-      "sliding_window":4096,"use_sliding_window":false,"layer_types":["full_attention","full_attention"],"num_experts":0,
+      "sliding_window":4096,"use_sliding_window":false,"max_window_layers":28,"layer_types":["full_attention","full_attention"],"num_experts":0,
       "num_experts_per_tok":2,"rope_scaling":null,"partial_rotary_factor":1.0,"mlp_only_layers":[],"rope_interleaved":false,
       "is_llama_config":true,"torch_dtype":"bfloat16","architectures":["X"],"unheard_of":3})"));
 }

@@ -61,6 +61,7 @@ TEST(Safetensors, RefusesBrokenHeaders) {
   expect_error(little(~uint64_t{0}, 8) + "{}", "claims a header of 18446744073709551615");
   expect_error(little(100, 8) + "{}", "claims a header of 100 bytes");
   expect_error(little(0, 8), "must be a JSON object");
+  expect_error("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull");
   expect_error(file_of("[]", 0), "start with '{'");
   expect_error(file_of(" {}", 0), "start with '{'");
   expect_error(file_of("{\"a\":", 0), "not valid UTF-8 JSON");
