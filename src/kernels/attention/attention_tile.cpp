@@ -15,6 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace galvani::kernels::HWY_NAMESPACE {
 
+constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kNoPeak = -std::numeric_limits<float>::infinity();
 
 /// Keys [begin, end) of a page.
@@ -66,15 +67,18 @@ Page load_page(const AttentionCall& call, const AttentionTile& tile, int page, R
   return {scratch.k_columns, scratch.v_rows, padded};
 }
 
-/// e^x of one number, by the same code as the vectors'.
-HWY_INLINE float exp_one(float x) {
+/// 2^x of one number, by the same code as the vectors'.
+HWY_INLINE float exp2_one(float x) {
   const F32 d;
-  return hn::GetLane(exp_nonpositive(d, hn::Set(d, x)));
+  return hn::GetLane(exp2_nonpositive(d, hn::Set(d, x)));
 }
 
-/// Turns a row's scores into e^(score − peak), 0 where not visible; updates peak and sum, returns the factor by which
-/// what was summed before has to be multiplied. [begin, end): the vectors of the page that hold scores.
-HWY_INLINE float softmax_row(float* scores, Range keys, int begin, int end, float softcap, float& peak, float& sum) {
+/// What a peak is subtracted as: where no score is above −inf, −inf − −inf would be NaN.
+HWY_INLINE float origin_of(float peak) { return peak == kNoPeak ? 0.0f : peak; }
+
+/// Caps a row's scores, sets those outside `keys` to −inf, and returns the largest. [begin, end): the vectors of the
+/// page that hold scores.
+HWY_INLINE float mask_row(float* scores, Range keys, int begin, int end, float softcap) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
   const F32Vec none = hn::Set(d, kNoPeak);
@@ -82,7 +86,7 @@ HWY_INLINE float softmax_row(float* scores, Range keys, int begin, int end, floa
   F32Vec largest = none;
   for (int v = begin; v < end; ++v) {
     F32Vec s = hn::LoadU(d, scores + v * kLanes);
-    if (softcap > 0) s = hn::Mul(hn::Set(d, softcap), tanh(d, hn::Div(s, hn::Set(d, softcap))));
+    if (softcap > 0) s = hn::Mul(hn::Set(d, softcap * kLog2E), tanh(d, hn::Div(s, hn::Set(d, softcap))));
     if (masked) {
       const auto index = hn::Iota(di, v * kLanes);
       const auto seen = hn::And(hn::Gt(index, hn::Set(di, keys.begin - 1)), hn::Lt(index, hn::Set(di, keys.end)));
@@ -91,19 +95,38 @@ HWY_INLINE float softmax_row(float* scores, Range keys, int begin, int end, floa
     if (masked || softcap > 0) hn::StoreU(s, d, scores + v * kLanes);
     largest = hn::Max(s, largest);
   }
-  const float before = peak;
-  peak = std::max(before, hn::GetLane(hn::MaxOfLanes(d, largest)));
-  const float origin = peak == kNoPeak ? 0.0f : peak;  // −inf − −inf would be NaN
-  const F32Vec shift = hn::Set(d, origin);
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+/// scores ← 2^(score − peak); returns their sum.
+HWY_INLINE float weigh_row(float* scores, int begin, int end, float peak) {
+  const F32 d;
+  const F32Vec shift = hn::Set(d, origin_of(peak));
   F32Vec total = hn::Zero(d);
   for (int v = begin; v < end; ++v) {
-    const F32Vec p = exp_nonpositive(d, hn::Sub(hn::LoadU(d, scores + v * kLanes), shift));
+    const F32Vec p = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, scores + v * kLanes), shift));
     hn::StoreU(p, d, scores + v * kLanes);
     total = hn::Add(total, p);
   }
-  const float decay = before == origin ? 1.0f : exp_one(before - origin);
-  sum = sum * decay + hn::GetLane(hn::SumOfLanes(d, total));
-  return decay;
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+/// Turns the scores of `rows` rows into weights, 0 where not visible; updates peak and sum; decay[r] is the factor by
+/// which what was summed before has to be multiplied. Three short passes over the rows, whose latencies overlap.
+HWY_INLINE void softmax_rows(float* scores, int rows, const Range* ranges, int begin, int end, float softcap,
+                             float* peak, float* sum, float* decay) {
+  const F32 d;
+  HWY_ALIGN float change[hn::MaxLanes(F32()) + kBlockRows] = {};
+  for (int r = 0; r < rows; ++r) {
+    const float larger = std::max(peak[r], mask_row(scores + r * kPageTokens, ranges[r], begin, end, softcap));
+    change[r] = peak[r] - origin_of(larger);
+    peak[r] = larger;
+  }
+  for (int r = 0; r < rows; r += kLanes) hn::StoreU(exp2_nonpositive(d, hn::LoadU(d, change + r)), d, change + r);
+  for (int r = 0; r < rows; ++r) {
+    decay[r] = change[r];
+    sum[r] = sum[r] * decay[r] + weigh_row(scores + r * kPageTokens, begin, end, peak[r]);
+  }
 }
 
 /// Rows [row, row + rows) of the tile against one page. ranges: what each of them sees of it.
@@ -119,10 +142,7 @@ void attend_block(const AttentionCall& call, int64_t row, int rows, const Range*
   score_rows(scratch.q + row * k_dim, rows, k_dim, page.k_columns, begin, end, scratch.scores);
 
   float decay[kBlockRows];
-  for (int r = 0; r < rows; ++r) {
-    decay[r] = softmax_row(scratch.scores + r * kPageTokens, ranges[r], begin, end, call.params->softcap,
-                           sums.peak[row + r], sums.sum[row + r]);
-  }
+  softmax_rows(scratch.scores, rows, ranges, begin, end, call.params->softcap, sums.peak + row, sums.sum + row, decay);
   float* acc = sums.acc + row * padded;
   if (any.begin == all.begin && any.end == all.end) {
     value_rows(scratch.scores, decay, rows, page.v_rows, page.v_stride, any.begin, any.end, acc, padded);
@@ -170,16 +190,18 @@ void attend_page(const AttentionCall& call, const AttentionTile& tile, int page,
   }
 }
 
-/// Scaled copy of the tile's queries: [rows, k_dim].
+/// Scaled copy of the tile's queries: [rows, k_dim]. Scores are kept in units of log 2, so that weights are powers of
+/// 2; a cap applies to scores in natural units, mask_row converts them afterwards.
 void gather_queries(const AttentionCall& call, const AttentionTile& tile, float* target) {
   const int64_t width = int64_t{call.group} * call.layer->k_dim;
   const F32 d;
-  const F32Vec factor = hn::Set(d, call.params->scale);
+  const float scale = call.params->scale * (call.params->softcap > 0 ? 1.0f : kLog2E);
+  const F32Vec factor = hn::Set(d, scale);
   for (int32_t i = 0; i < tile.count; ++i, target += width) {
     const float* source = call.q + (tile.row + i) * call.q_stride + tile.kv_head * width;
     int64_t j = 0;
     for (; j + kLanes <= width; j += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, source + j), factor), d, target + j);
-    for (; j < width; ++j) target[j] = source[j] * call.params->scale;
+    for (; j < width; ++j) target[j] = source[j] * scale;
   }
 }
 
@@ -212,9 +234,8 @@ void merge_segment(const AttentionCall& call, const AttentionTile& tile, int seg
         std::copy_n(more, padded, acc);
         continue;
       }
-      const float peak = std::max(total.peak[row], part.peak[row]);
-      const float origin = peak == kNoPeak ? 0.0f : peak;
-      const float old = exp_one(total.peak[row] - origin), fresh = exp_one(part.peak[row] - origin);
+      const float peak = std::max(total.peak[row], part.peak[row]), origin = origin_of(peak);
+      const float old = exp2_one(total.peak[row] - origin), fresh = exp2_one(part.peak[row] - origin);
       total.peak[row] = peak;
       total.sum[row] = total.sum[row] * old + part.sum[row] * fresh;
       const F32Vec a = hn::Set(d, old), b = hn::Set(d, fresh);
@@ -232,10 +253,10 @@ void finish(const AttentionCall& call, const AttentionTile& tile, const Attentio
     const int64_t head = tile.kv_head * int64_t{call.group} + row % call.group;
     float factor = 1.0f / total.sum[row];
     if (call.params->sinks) {
-      const float sink = call.params->sinks[head], peak = std::max(total.peak[row], sink);
-      const float origin = peak == kNoPeak ? 0.0f : peak;
-      const float decay = exp_one(total.peak[row] - origin);
-      factor = decay / (total.sum[row] * decay + exp_one(sink - origin));
+      const float sink = call.params->sinks[head] * kLog2E;
+      const float origin = origin_of(std::max(total.peak[row], sink));
+      const float decay = exp2_one(total.peak[row] - origin);
+      factor = decay / (total.sum[row] * decay + exp2_one(sink - origin));
     }
     float* out = call.out + (tile.row + row / call.group) * call.out_stride + head * v_dim;
     const float* acc = total.acc + row * padded;

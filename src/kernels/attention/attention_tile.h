@@ -42,7 +42,7 @@ struct AttentionCall {
   int64_t padded_v() const { return (layer->v_dim + 15) / 16 * 16; }
 };
 
-/// Per row of a tile: largest score, Σ e^(score − peak), Σ e^(score − peak) · V.
+/// Per row of a tile, with scores in units of log 2: the largest, Σ 2^(score − peak), Σ 2^(score − peak) · V.
 struct AttentionSums {
   float* peak = nullptr;  ///< [rows]
   float* sum = nullptr;   ///< [rows]
@@ -55,7 +55,7 @@ class AttentionScratch {
   /// Sizes everything for tiles of up to `rows` rows.
   void reserve(const AttentionCall& call, int64_t rows);
 
-  float* q = nullptr;          ///< [rows, k_dim], scale multiplied in
+  float* q = nullptr;          ///< [rows, k_dim], scale / log 2 multiplied in
   float* k_rows = nullptr;     ///< [64, k_dim] f32, unless K already is
   float* k_columns = nullptr;  ///< [k_dim, 64]
   float* v_rows = nullptr;     ///< [64, padded_v] f32, unless V already is and needs no padding
