@@ -28,6 +28,7 @@ inline float load_float(DType type, const std::byte* base, int64_t i) {
 
 /// `count` elements as f32.
 inline void load_floats(DType type, const std::byte* base, int64_t count, float* out) {
+  if (count <= 0) return;  // memcpy of nothing still wants pointers
   if (type == DType::kF32) {
     std::memcpy(out, base, static_cast<size_t>(count) * 4);
   } else if (type == DType::kBF16) {

@@ -62,6 +62,7 @@ class GgufSource final : public MatrixSource {
     GALVANI_TRY_VOID(check_block(r0, r1, c0, c1));
     GALVANI_TRY_VOID(data_.check());
     AffineTensor out = make_affine_tensor(r1 - r0, c1 - c0, bits_, group_, dtype_);
+    if (out.storage.empty()) return out;
     const int64_t first = c0 / info_.block, blocks = (c1 + info_.block - 1) / info_.block - first;
     const int64_t skip = c0 - first * info_.block, groups = (c1 - c0) / group_,
                   scale_bytes = groups * dtype_bytes(dtype_);

@@ -82,6 +82,7 @@ class AffineSource final : public MatrixSource {
     GALVANI_TRY_VOID(check_block(r0, r1, c0, c1));
     GALVANI_TRY_VOID(check_files());
     AffineTensor out = make_affine_tensor(r1 - r0, c1 - c0, bits_, group_, dtype_);
+    if (out.storage.empty()) return out;
     copy_columns(view_.codes, view_.row_code_bytes(), c0 * bits_ / 8, out.view.row_code_bytes(), r0, r1, out,
                  out.view.codes);
     const int64_t size = dtype_bytes(dtype_), stride = view_.groups() * size;

@@ -121,6 +121,7 @@ TEST_P(Blocks, ImportIsExact) {
     ASSERT_TRUE(part) << part.error().message;
     ASSERT_EQ(part->view.scale_dtype, import->scale_dtype);
     std::vector<float> cut(static_cast<size_t>((r1 - r0) * (c1 - c0)));
+    if (cut.empty()) continue;
     affine_dequant_rows(part->view, 0, r1 - r0, cut.data());
     for (int64_t r = r0; r < r1; ++r)
       ASSERT_EQ(
