@@ -97,8 +97,19 @@ live() {  # LOG COMMAND...: output goes to the log and, as it comes, to the call
   await $!
 }
 
-run_setup() {  # [--ci]: scripts/setup; sudo may have to ask for a password, and only the foreground owns the terminal
-  if ((EUID == 0)); then live setup scripts/setup "$@"; else scripts/setup "$@"; fi
+inner() {  # SCRIPT [ARGUMENT...]: runs scripts/SCRIPT; unless it passes, this script ends with its verdict and reason
+  local name=$1 code=0
+  shift
+  if [[ $name == setup ]] && ((EUID != 0)); then
+    scripts/setup "$@" || code=$?  # sudo may have to ask for a password, and only the foreground owns the terminal
+  else
+    live "$name" "scripts/$name" "$@" || code=$?
+  fi
+  ((code != 0)) || return 0
+  local reason
+  reason=$(cat "$RUN_DIR/$name"-*/verdict 2>/dev/null | tail -n 1 | sed -E 's/^[A-Z-]+ //' || true)
+  reason="$name: ${reason:-no verdict, exit code $code; logs in $RUN_DIR}"
+  if ((code == 1)); then fail "$reason"; else cannot "$reason"; fi
 }
 
 show_tail() {  # LOG LINES: what a reader needs of a failed step

@@ -99,6 +99,10 @@ class Lib(unittest.TestCase):
         found = [path for path, _, files in os.walk(self.folder.name) if "verdict" in files]
         self.assertEqual(sum("/outer-" in path and "/inner-" in path for path in found), 1)
 
+    def test_an_inner_script_that_does_not_pass_ends_the_outer_one(self):
+        result = self.run_script('begin outer; inner fetch-model nobody; pass never')
+        self.assert_verdict(result, 2, "^COULD-NOT-ANSWER fetch-model: unknown model 'nobody'")
+
     def test_output_and_exit_code_of_children(self):
         result = self.run_script('begin a; code=0; live x bash -c "echo seen; exit 7" || code=$?; '
                                  'quiet y bash -c "echo hidden; exit 3" || code=$code-$?; fail "$code $(cat $RUN_DIR/y.log)"')
