@@ -81,6 +81,7 @@ void expect_walk(const MemoryMatrix& source, int64_t m) {
 TEST(QmatmulAmx, WalksTilesAsTheProductNeeds) {
   if (!cpu_caps().avx512_bf16) GTEST_SKIP() << "its panels are made with AVX512_BF16, which this CPU lacks";
   expect_walk(MemoryMatrix::affine_random(75, 96, 4, 32, DType::kF16, Scales::kFree, 1), 37);
+  expect_walk(MemoryMatrix::affine_random(300, 704, 5, 32, DType::kF16, Scales::kCentred, 4), 33);
   expect_walk(MemoryMatrix::affine_random(33, 2560, 8, 32, DType::kF16, Scales::kCentred, 2), 5);
   expect_walk(MemoryMatrix::dense_random(50, 70, DType::kBF16, 3), 64);
 }

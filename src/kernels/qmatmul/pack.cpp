@@ -46,38 +46,55 @@ Status for_chunks(int64_t r0, int64_t r1, const Body& body) {
   return error.status();
 }
 
-/// Puts 32 codes of one row (word base of row, parity 0) into a zeroed unit.
+/// Puts 32 codes of one row into its place in a unit: word pair `row` of each of the unit's vectors.
 template <int kBits>
-void put_unit(const uint8_t* codes, uint16_t* words) {
-  for (int parity = 0; parity < 2; ++parity)
-    for (int slot = 0; slot < kUnitSlots; ++slot) unit_put(words + parity, kBits, slot, codes[2 * slot + parity]);
-}
-
-void put_unit(int bits, const uint8_t* codes, uint16_t* words) {
-  switch (bits) {
-    case 2: return put_unit<2>(codes, words);
-    case 3: return put_unit<3>(codes, words);
-    case 4: return put_unit<4>(codes, words);
-    case 5: return put_unit<5>(codes, words);
-    case 6: return put_unit<6>(codes, words);
-    default: return put_unit<8>(codes, words);
+inline void put_unit(const uint32_t* codes, std::byte* unit, int64_t row) {
+  uint32_t words[kBits][2] = {};
+#pragma GCC unroll 16
+  for (int slot = 0; slot < kUnitSlots; ++slot)
+    for (int parity = 0; parity < 2; ++parity) {
+      const uint32_t code = codes[2 * slot + parity];
+      if (!slot_in_pieces(kBits, slot)) {
+        words[slot_vector(kBits, slot)][parity] |= code << slot_shift(kBits, slot);
+      } else if constexpr (kBits == 6) {
+        const int first = slot / 8 * 3, last = slot % 8 - 6;
+        words[first + last][parity] |= (code & 15u) << 12;
+        words[first + 2][parity] |= (code >> 4) << (12 + 2 * last);
+      } else {
+        for (int i = 0; i < kBits; ++i) words[i][parity] |= ((code >> i) & 1u) << 15;
+      }
+    }
+  for (int i = 0; i < kBits; ++i) {
+    const uint32_t pair = words[i][0] | (words[i][1] << 16);
+    std::memcpy(unit + i * 64 + row * 4, &pair, 4);
   }
 }
 
 /// Codes of one row, MLX bit stream, to the row's words of every unit; stored centred (top bit flipped).
+template <int kBits>
 void pack_code_row(const PackedMatrix& w, const std::byte* stream, std::byte* block, int64_t row) {
-  const int bits = w.bits, half = 1 << (bits - 1), mask = (1 << bits) - 1;
-  const int64_t stream_bytes = w.cols * bits / 8, unit_bytes = 4 * bits;
-  for (int64_t u = 0; u < w.units; ++u) {
-    uint8_t bytes[48] = {}, codes[kUnitCols];
-    std::memcpy(bytes, stream + u * unit_bytes,
-                static_cast<size_t>(std::min(unit_bytes, stream_bytes - u * unit_bytes)));
-    for (int i = 0; i < kUnitCols; ++i) {
-      const int at = i * bits;
-      const int pair = bytes[at >> 3] | (bytes[(at >> 3) + 1] << 8);
-      codes[i] = static_cast<uint8_t>(((pair >> (at & 7)) & mask) ^ half);
+  constexpr uint32_t kHalf = 1u << (kBits - 1), kMask = (1u << kBits) - 1u;
+  const std::byte* const end = stream + w.cols * kBits / 8;
+  for (int64_t u = 0; u < w.units; ++u, stream += 4 * kBits) {
+    uint32_t codes[kUnitCols];
+    for (int eight = 0; eight < 4; ++eight) {
+      uint64_t bits = 0;  // 8 codes are kBits bytes
+      const std::byte* from = stream + eight * kBits;
+      if (from + kBits <= end) std::memcpy(&bits, from, kBits);
+      for (int i = 0; i < 8; ++i) codes[eight * 8 + i] = (static_cast<uint32_t>(bits >> (i * kBits)) & kMask) ^ kHalf;
     }
-    put_unit(bits, codes, reinterpret_cast<uint16_t*>(block + u * bits * 64) + row * 2);
+    put_unit<kBits>(codes, block + u * kBits * 64, row);
+  }
+}
+
+void pack_code_row(const PackedMatrix& w, const std::byte* stream, std::byte* block, int64_t row) {
+  switch (w.bits) {
+    case 2: return pack_code_row<2>(w, stream, block, row);
+    case 3: return pack_code_row<3>(w, stream, block, row);
+    case 4: return pack_code_row<4>(w, stream, block, row);
+    case 5: return pack_code_row<5>(w, stream, block, row);
+    case 6: return pack_code_row<6>(w, stream, block, row);
+    default: return pack_code_row<8>(w, stream, block, row);
   }
 }
 
@@ -215,10 +232,10 @@ Result<bool> pack_table4(const quant::MatrixSource& source, int64_t r0, PackedMa
       std::memset(block, 0, static_cast<size_t>(w.block_bytes));
       for (int64_t i = 0; i < std::min(kBlockRows, w.rows - b * kBlockRows); ++i)
         for (int64_t u = 0; u < w.units; ++u) {
-          uint8_t part[kUnitCols] = {};
-          const int64_t at = (b * kBlockRows + i) * w.cols + u * kUnitCols;
-          std::memcpy(part, codes.data() + at, static_cast<size_t>(std::min(kUnitCols, w.cols - u * kUnitCols)));
-          put_unit<4>(part, reinterpret_cast<uint16_t*>(block + u * 256) + i * 2);
+          uint32_t part[kUnitCols] = {};
+          const uint8_t* from = codes.data() + (b * kBlockRows + i) * w.cols + u * kUnitCols;
+          std::copy_n(from, std::min(kUnitCols, w.cols - u * kUnitCols), part);
+          put_unit<4>(part, block + u * 256, i);
         }
       pack_scales(scale_values, w.scale_form, b, block + w.scale_at, block + w.scale_super_at);
     }

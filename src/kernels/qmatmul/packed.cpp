@@ -18,20 +18,6 @@ const char* scale_form_name(ScaleForm form) {
   return "?";
 }
 
-void unit_put(uint16_t* words, int bits, int slot, uint32_t code) {
-  const auto set = [&](int vector, uint32_t value, int shift) {
-    words[32 * vector] = static_cast<uint16_t>(words[32 * vector] | (value << shift));
-  };
-  if (!slot_in_pieces(bits, slot)) return set(slot_vector(bits, slot), code, slot_shift(bits, slot));
-  if (bits == 6) {
-    const int a = slot / 8 * 3, last = slot % 8 - 6;
-    set(a + last, code & 15u, 12);
-    set(a + 2, code >> 4, 12 + 2 * last);
-    return;
-  }
-  for (int i = 0; i < bits; ++i) set(i, (code >> i) & 1u, 15);
-}
-
 uint32_t unit_get(const uint16_t* words, int bits, int slot) {
   const auto get = [&](int vector) { return static_cast<uint32_t>(words[32 * vector]); };
   const uint32_t mask = (1u << bits) - 1u;

@@ -60,8 +60,7 @@ constexpr bool slot_in_pieces(int bits, int s) {
   return (bits == 3 || bits == 5) ? s == 15 : (bits == 6 && s % 8 >= 6);
 }
 
-/// Scalar access to a unit: `words` points at word (row, parity) of V[0]; V[i] is 32·i words further.
-void unit_put(uint16_t* words, int bits, int slot, uint32_t code);
+/// A code of a unit, scalar: `words` points at word (row, parity) of V[0]; V[i] is 32·i words further.
 uint32_t unit_get(const uint16_t* words, int bits, int slot);
 
 struct PackedMatrix final : CpuMatrix {
