@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "formats/json_file.h"
+
 namespace galvani::text {
 namespace {
 
@@ -35,22 +37,14 @@ Result<std::string> read_file(const fs::path& path) {
   return text;
 }
 
-Result<Json> read_json(const fs::path& path) {
-  GALVANI_TRY(const std::string text, read_file(path));
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) {
-    return fail(ErrorCode::kCorrupt, "{}: not a JSON object", path.string());
-  }
-  return json;
-}
-
 /// A token in tokenizer_config.json is text, or an object with `content`.
-void add_tokens(const Json& config, ChatTemplate::Tokens& tokens) {
+void add_tokens(const nlohmann::json& config, ChatTemplate::Tokens& tokens) {
   for (const char* name : kTokenNames) {
     const bool known = std::any_of(tokens.begin(), tokens.end(), [&](const auto& t) { return t.first == name; });
     const auto found = config.find(name);
     if (known || found == config.end()) continue;
-    if (found->is_string()) tokens.emplace_back(name, found->get<std::string>());
+    if (found->is_string())
+      tokens.emplace_back(name, found->get<std::string>());
     else if (found->is_object() && found->contains("content") && (*found)["content"].is_string()) {
       tokens.emplace_back(name, (*found)["content"].get<std::string>());
     }
@@ -58,18 +52,18 @@ void add_tokens(const Json& config, ChatTemplate::Tokens& tokens) {
 }
 
 /// chat_template of a JSON file: text, or a list of {name, template}.
-Status add_templates(const Json& config, const fs::path& path, std::vector<ChatTemplate::Named>& out) {
+Status add_templates(const nlohmann::json& config, const fs::path& path, std::vector<ChatTemplate::Named>& out) {
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return {};
   if (found->is_string()) {
     out.push_back({"default", found->get<std::string>()});
     return {};
   }
-  const auto text_of = [](const Json& item, const char* key) {
+  const auto text_of = [](const nlohmann::json& item, const char* key) {
     return item.is_object() && item.contains(key) && item[key].is_string();
   };
   if (found->is_array()) {
-    for (const Json& item : *found) {
+    for (const nlohmann::json& item : *found) {
       if (!text_of(item, "name") || !text_of(item, "template")) {
         return fail(ErrorCode::kCorrupt, "{}: chat_template lists an entry without name and template", path.string());
       }
@@ -77,7 +71,8 @@ Status add_templates(const Json& config, const fs::path& path, std::vector<ChatT
     }
     return {};
   }
-  return fail(ErrorCode::kCorrupt, "{}: chat_template is {}, expected text or a list", path.string(), found->type_name());
+  return fail(ErrorCode::kCorrupt, "{}: chat_template is {}, expected text or a list", path.string(),
+              found->type_name());
 }
 
 Status add_template_files(const fs::path& folder, std::vector<ChatTemplate::Named>& out) {
@@ -104,11 +99,13 @@ bool depth_within(const Json& json, int limit) {
   return std::all_of(json.begin(), json.end(), [&](const Json& item) { return depth_within(item, limit - 1); });
 }
 
-Status check_content(const Json& content, size_t index) {
+Status check_content(const Json& content, const std::string& role, size_t index) {
   if (content.is_null() || content.is_string()) return {};
+  // What a tool answered may be an object; templates print it as JSON.
+  if (content.is_object() && (role == "tool" || role == "ipython" || role == "function")) return {};
   if (!content.is_array()) {
-    return fail(ErrorCode::kInvalidArgument, "messages[{}].content is {}; expected text, a list of parts, or null", index,
-                content.type_name());
+    return fail(ErrorCode::kInvalidArgument, "messages[{}].content is {}; expected text, a list of parts, or null",
+                index, content.type_name());
   }
   for (size_t part = 0; part < content.size(); ++part) {
     if (!content[part].is_object() && !content[part].is_string()) {
@@ -129,13 +126,12 @@ Status check_message(const Json& message, size_t index) {
     return fail(ErrorCode::kInvalidArgument, "messages[{}] has no role; expected e.g. \"role\": \"user\"", index);
   }
   if (const auto content = message.find("content"); content != message.end()) {
-    GALVANI_TRY_VOID(check_content(*content, index));
+    GALVANI_TRY_VOID(check_content(*content, role->get_ref<const std::string&>(), index));
   }
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || calls->is_null()) return {};
-  const bool good = calls->is_array() && std::all_of(calls->begin(), calls->end(), [](const Json& call) {
-    return call.is_object();
-  });
+  const bool good =
+      calls->is_array() && std::all_of(calls->begin(), calls->end(), [](const Json& call) { return call.is_object(); });
   if (!good) return fail(ErrorCode::kInvalidArgument, "messages[{}].tool_calls must be a list of objects", index);
   return {};
 }
@@ -146,7 +142,8 @@ Status check_request(const ChatRequest& request) {
     return fail(ErrorCode::kInvalidArgument, "messages is {}; expected an array of objects with role and content",
                 messages.type_name());
   }
-  if (messages.empty()) return fail(ErrorCode::kInvalidArgument, "messages is empty; a chat needs at least one message");
+  if (messages.empty())
+    return fail(ErrorCode::kInvalidArgument, "messages is empty; a chat needs at least one message");
   for (const Json* part : {&request.messages, &request.tools, &request.extra}) {
     if (!depth_within(*part, kMaxDepth)) {
       return fail(ErrorCode::kInvalidArgument, "messages and tools may nest at most {} levels deep", kMaxDepth);
@@ -154,9 +151,9 @@ Status check_request(const ChatRequest& request) {
   }
   for (size_t i = 0; i < messages.size(); ++i) GALVANI_TRY_VOID(check_message(messages[i], i));
   const Json& tools = request.tools;
-  const bool good = tools.is_null() || (tools.is_array() && std::all_of(tools.begin(), tools.end(), [](const Json& tool) {
-                                          return tool.is_object();
-                                        }));
+  const bool good =
+      tools.is_null() ||
+      (tools.is_array() && std::all_of(tools.begin(), tools.end(), [](const Json& tool) { return tool.is_object(); }));
   if (!good) return fail(ErrorCode::kInvalidArgument, "tools must be a list of objects, or null");
   if (!request.extra.is_object()) {
     return fail(ErrorCode::kInvalidArgument, "extra template variables must be an object, not {}",
@@ -216,14 +213,16 @@ Result<ChatTemplate> ChatTemplate::open(const fs::path& folder) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json"}) {
     const fs::path path = folder / name;
     if (!is_file(path)) continue;
-    GALVANI_TRY(const Json config, read_json(path));
+    GALVANI_TRY(const nlohmann::json config, formats::read_json_file(path));
+    if (!config.is_object()) return fail(ErrorCode::kCorrupt, "{}: not a JSON object", path.string());
     add_tokens(config, tokens);
     if (templates.empty()) GALVANI_TRY_VOID(add_templates(config, path, templates));
   }
   return from_strings(std::move(templates), std::move(tokens), folder.string());
 }
 
-Result<ChatTemplate> ChatTemplate::from_strings(std::vector<Named> templates, Tokens tokens, const std::string& origin) {
+Result<ChatTemplate> ChatTemplate::from_strings(std::vector<Named> templates, Tokens tokens,
+                                                const std::string& origin) {
   if (templates.empty()) {
     return fail(ErrorCode::kNotFound,
                 "{}: the model has no chat template (chat_template.jinja, chat_template in tokenizer_config.json or "
@@ -235,7 +234,8 @@ Result<ChatTemplate> ChatTemplate::from_strings(std::vector<Named> templates, To
   out.origin_ = origin;
   out.tokens_ = std::move(tokens);
   for (Named& named : templates) {
-    GALVANI_TRY(Template compiled, Template::parse(named.source, fmt::format("{}: chat template '{}'", origin, named.name)));
+    GALVANI_TRY(Template compiled,
+                Template::parse(named.source, fmt::format("{}: chat template '{}'", origin, named.name)));
     out.entries_.push_back({std::move(named.name), std::move(named.source), std::move(compiled)});
   }
   out.takes_parts_ = out.probe_parts();
@@ -245,7 +245,8 @@ Result<ChatTemplate> ChatTemplate::from_strings(std::vector<Named> templates, To
 bool ChatTemplate::probe_parts() const {
   static constexpr const char* kProbe = "galvani probe";
   ChatRequest request;
-  request.messages = Json::array({{{"role", "user"}, {"content", Json::array({{{"type", "text"}, {"text", kProbe}}})}}});
+  request.messages =
+      Json::array({{{"role", "user"}, {"content", Json::array({{{"type", "text"}, {"text", kProbe}}})}}});
   const auto text = render(request);
   // A template for plain text either fails or prints the list itself.
   return text && text->find(kProbe) != text->npos && text->find("'text'") == text->npos &&

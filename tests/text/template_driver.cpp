@@ -1,5 +1,6 @@
 // Renders templates for scripts/goldens/template_differential.py. One JSON object a line on standard input:
-// {"template": …, "context": {…}, "now": "2024-07-26T12:34:56"}; one a line out: {"text": …} or {"error": …, "code": …}.
+// {"template": …, "context": {…}, "now": "2024-07-26T12:34:56"}; one a line out: {"text": …} or {"error": …, "code":
+// …}.
 #include <nlohmann/json.hpp>
 
 #include <iostream>
@@ -22,8 +23,10 @@ int main() {
       galvani::text::RenderOptions options;
       options.clock = *galvani::text::parse_iso8601(request.value("now", "2024-07-26T12:34:56"));
       const auto text = parsed->render(request.value("context", Json::object()), options);
-      if (text) reply["text"] = *text;
-      else failed(text.error());
+      if (text)
+        reply["text"] = *text;
+      else
+        failed(text.error());
     } else {
       failed(parsed.error());
     }

@@ -54,7 +54,7 @@ struct Expr {
   int depth = 1;  ///< height of the tree below, bounded by the parser
   uint32_t name_id = 0;
   std::string text;
-  Value constant;  ///< of kConst; of kAttribute the name as a value
+  Value constant;                      ///< of kConst; of kAttribute the name as a value
   const NativeSpec* native = nullptr;  ///< of kFilter and kTest; null when there is none of that name
   std::vector<ExprPtr> children;
   std::vector<Op> ops;

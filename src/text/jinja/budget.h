@@ -7,13 +7,13 @@
 namespace galvani::text::jinja {
 
 struct Limits {
-  int64_t steps = 1'000'000;               ///< expressions and statements evaluated
-  size_t output_bytes = size_t{8} << 20;   ///< rendered text, and any one string
+  int64_t steps = 1'000'000;                 ///< expressions and statements evaluated
+  size_t output_bytes = size_t{8} << 20;     ///< rendered text, and any one string
   int64_t created_bytes = int64_t{1} << 29;  ///< sum over all values created
-  int64_t touched_bytes = int64_t{1} << 32;  ///< sum over all bytes read by string operations and comparisons
-  int max_range = 100'000;                 ///< length of range(), as in jinja2's sandbox
-  int max_value_depth = 200;               ///< lists in lists in lists
-  int max_call_depth = 800;                ///< nested evaluations (statements, expressions, macro calls)
+  int64_t touched_bytes = int64_t{1} << 30;  ///< sum over all bytes read by string operations and comparisons
+  int max_range = 100'000;                   ///< length of range(), as in jinja2's sandbox
+  int max_value_depth = 200;                 ///< lists in lists in lists
+  int max_call_depth = 800;                  ///< nested evaluations (statements, expressions, macro calls)
 };
 
 /// Counts down; operations that cannot return an error themselves (comparisons, printing) set `exhausted` and stop.

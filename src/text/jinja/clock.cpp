@@ -101,8 +101,13 @@ CivilTime local_now() {
   std::tm tm{};
   if (localtime_r(&seconds, &tm) == nullptr) return {};
   const auto since = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
-  return {tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-          tm.tm_hour,        tm.tm_min,     tm.tm_sec > 59 ? 59 : tm.tm_sec, static_cast<int>(since % 1'000'000)};
+  return {tm.tm_year + 1900,
+          tm.tm_mon + 1,
+          tm.tm_mday,
+          tm.tm_hour,
+          tm.tm_min,
+          tm.tm_sec > 59 ? 59 : tm.tm_sec,
+          static_cast<int>(since % 1'000'000)};
 }
 
 std::string format_time(const CivilTime& time, std::string_view format) {

@@ -24,7 +24,8 @@ tl::unexpected<Error> unknown(const char* what, const std::string& name) {
 Result<Value> Interpreter::evaluate(const Expr& node, const ScopePtr& scope) {
   const Deeper deeper(depth_);
   budget_.step();
-  if (budget_.exhausted()) [[unlikely]] GALVANI_TRY_VOID(check_budget());
+  if (budget_.exhausted()) [[unlikely]]
+    GALVANI_TRY_VOID(check_budget());
   if (depth_ > budget_.limits().max_call_depth) [[unlikely]] {
     return fail(ErrorCode::kOutOfRange, "evaluation is nested too deep (macro recursion without end?)");
   }
@@ -32,7 +33,9 @@ Result<Value> Interpreter::evaluate(const Expr& node, const ScopePtr& scope) {
   switch (node.kind) {
     case ExprKind::kConst: return node.constant;
     case ExprKind::kName: return evaluate_name(node, scope);
-    case ExprKind::kList: case ExprKind::kTuple: case ExprKind::kDict: return evaluate_display(node, scope);
+    case ExprKind::kList:
+    case ExprKind::kTuple:
+    case ExprKind::kDict: return evaluate_display(node, scope);
     case ExprKind::kConcat: return evaluate_concat(node, scope);
     case ExprKind::kCompare: return evaluate_compare(node, scope);
     case ExprKind::kSlice: return evaluate_slice(node, scope);

@@ -290,9 +290,12 @@ Result<Value> map(Interpreter& in, const Value& self, Args& args) {
   const Value *path = nullptr, *fallback = nullptr;
   if (args.positional.empty()) {
     for (const auto& [name, value] : args.named) {
-      if (name == "attribute") path = &value;
-      else if (name == "default") fallback = &value;
-      else return bug("map has no argument named '{}'", name);
+      if (name == "attribute")
+        path = &value;
+      else if (name == "default")
+        fallback = &value;
+      else
+        return bug("map has no argument named '{}'", name);
     }
     if (path == nullptr) return bug("map needs a filter or attribute=");
   }

@@ -176,8 +176,10 @@ Result<Value> url_encode(Interpreter& in, const Value& self, Args&) {
   for (const char c : self.text()) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
                        c == '.' || c == '-' || c == '~' || c == '/';
-    if (plain) out += c;
-    else out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    if (plain)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
   }
   return Value::string(std::move(out));
 }
@@ -188,7 +190,7 @@ Result<Value> to_json_filter(Interpreter& in, const Value& self, Args& args) {
   style.ensure_ascii = args.get(0) != nullptr && args.at(0).truthy();
   style.sort_keys = args.get(3) != nullptr && args.at(3).truthy();
   if (const Value* width = args.get(1); width != nullptr && !width->is_none()) {
-    style.item_separator = ",";
+    style.item_separator.assign(1, ',');
     if (width->is_string()) {
       style.indent = width->text();
     } else {

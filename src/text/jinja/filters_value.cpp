@@ -79,7 +79,8 @@ Result<Value> rounded(Interpreter& in, const Value& self, Args& args) {
       int64_t down = 0;
       if (__builtin_sub_overflow(v, rest, &down)) return fail(ErrorCode::kOutOfRange, "round is beyond 64 bits");
       const bool up = rest > unit - rest || (rest == unit - rest && (down / unit) % 2 != 0);
-      if (up && __builtin_add_overflow(down, unit, &down)) return fail(ErrorCode::kOutOfRange, "round is beyond 64 bits");
+      if (up && __builtin_add_overflow(down, unit, &down))
+        return fail(ErrorCode::kOutOfRange, "round is beyond 64 bits");
       return Value::integer(down);
     }
     return Value::real(round_real(self.as_real(), digits));
@@ -119,7 +120,9 @@ bool drop_underscores(std::string& text) {
       out += text[i];
       continue;
     }
-    const auto alnum = [&](size_t at) { return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])); };
+    const auto alnum = [&](size_t at) {
+      return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at]));
+    };
     if (i == 0 || !alnum(i - 1) || !alnum(i + 1)) return false;
   }
   text = std::move(out);
@@ -150,7 +153,7 @@ Result<std::optional<int64_t>> parse_integer(std::string_view text, int64_t base
     }
   }
   if (!drop_underscores(digits) || digits.empty() || digits[0] == '-') return std::optional<int64_t>();
-  if (negative) digits.insert(0, "-");
+  if (negative) digits.insert(digits.begin(), '-');
   int64_t value = 0;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
   if (parsed.ptr != digits.data() + digits.size() || parsed.ec == std::errc::invalid_argument) {

@@ -65,7 +65,8 @@ std::string integer_prefix(const Spec& spec) {
 /// Digits of |value| as printf writes them for f, e, g and their capitals.
 Result<std::string> real_digits(double value, const Spec& spec) {
   const int64_t precision = spec.precision < 0 ? 6 : spec.precision;
-  if (precision > kMaxPrecision) return bug("a precision of {} digits; at most {} are allowed", precision, kMaxPrecision);
+  if (precision > kMaxPrecision)
+    return bug("a precision of {} digits; at most {} are allowed", precision, kMaxPrecision);
   if (!std::isfinite(value)) {
     const bool upper = spec.type == 'F' || spec.type == 'E' || spec.type == 'G';
     return std::string(std::isnan(value) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
@@ -77,7 +78,8 @@ Result<std::string> real_digits(double value, const Spec& spec) {
   std::string digits(buffer, static_cast<size_t>(std::clamp(n, 0, static_cast<int>(sizeof buffer) - 1)));
   if (spec.grouping != '\0') {
     const size_t point = std::min(digits.find_first_of(".e"), digits.size());
-    for (int at = static_cast<int>(point) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, spec.grouping);
+    for (int at = static_cast<int>(point) - 3; at > 0; at -= 3)
+      digits.insert(static_cast<size_t>(at), 1, spec.grouping);
   }
   return digits;
 }
@@ -105,7 +107,7 @@ Result<std::string> aligned(Interpreter& in, const std::string& prefix, const st
 Result<std::string> format_integer(Interpreter& in, int64_t value, Spec spec, char own_align) {
   if (spec.zero && spec.align == '\0') {
     spec.align = '=';
-    spec.fill = "0";
+    spec.fill.assign(1, '0');
   }
   return aligned(in, sign_text(value < 0, spec) + integer_prefix(spec), integer_digits(value, spec), spec, own_align);
 }
@@ -113,7 +115,7 @@ Result<std::string> format_integer(Interpreter& in, int64_t value, Spec spec, ch
 Result<std::string> format_real(Interpreter& in, double value, Spec spec, char own_align) {
   if (spec.zero && spec.align == '\0') {
     spec.align = '=';
-    spec.fill = "0";
+    spec.fill.assign(1, '0');
   }
   std::string digits;
   if (spec.type == '\0' && spec.precision < 0) {
@@ -140,8 +142,8 @@ class PercentFormatter {
  public:
   PercentFormatter(Interpreter& in, std::string_view format, const Value& argument)
       : in_(in), format_(format), argument_(argument) {
-    tuple_ = argument.is_list() && (argument.list_node()->flavor == ListFlavor::kTuple ||
-                                    argument.list_node()->flavor == ListFlavor::kGroup);
+    tuple_ = argument.is_list() &&
+             (argument.list_node()->flavor == ListFlavor::kTuple || argument.list_node()->flavor == ListFlavor::kGroup);
   }
 
   Result<std::string> run() {
@@ -243,10 +245,16 @@ class PercentFormatter {
     if (value.is_undefined()) return bug("{}", value.undefined_reason());
     if (!value.is_number()) return bug("%{} wants a number, not {}", spec.type, value.type_name());
     switch (spec.type) {
-      case 'd': case 'i': case 'u': case 'x': case 'X': case 'o': {
+      case 'd':
+      case 'i':
+      case 'u':
+      case 'x':
+      case 'X':
+      case 'o': {
         const bool decimal = spec.type == 'd' || spec.type == 'i' || spec.type == 'u';
         if (value.is_float() && !decimal) return bug("%{} wants an integer, not float", spec.type);
-        if (value.is_float() && !(std::fabs(value.as_real()) < 9e18)) return bug("%{} of {}", spec.type, value.as_real());
+        if (value.is_float() && !(std::fabs(value.as_real()) < 9e18))
+          return bug("%{} of {}", spec.type, value.as_real());
         const int64_t number = value.is_float() ? static_cast<int64_t>(value.as_real()) : value.as_int();
         if (decimal) spec.type = 'd';
         if (spec.precision > 0) {  // least number of digits
@@ -257,7 +265,12 @@ class PercentFormatter {
         }
         return format_integer(in_, number, spec, '>');
       }
-      case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': return format_real(in_, value.as_real(), spec, '>');
+      case 'f':
+      case 'F':
+      case 'e':
+      case 'E':
+      case 'g':
+      case 'G': return format_real(in_, value.as_real(), spec, '>');
       default: return bug("unsupported format character '{}'", spec.type);
     }
   }
@@ -288,14 +301,19 @@ Result<Spec> parse_spec(std::string_view text) {
     }
   }
   const auto skip = [&](char c) { return pos < text.size() && text[pos] == c && (++pos, true); };
-  if (skip('+')) spec.sign = '+';
-  else if (skip(' ')) spec.sign = ' ';
-  else skip('-');
+  if (skip('+'))
+    spec.sign = '+';
+  else if (skip(' '))
+    spec.sign = ' ';
+  else
+    skip('-');
   spec.alternate = skip('#');
   spec.zero = skip('0');
   read_number(text, pos, spec.width);
-  if (skip(',')) spec.grouping = ',';
-  else if (skip('_')) spec.grouping = '_';
+  if (skip(','))
+    spec.grouping = ',';
+  else if (skip('_'))
+    spec.grouping = '_';
   if (skip('.') && !read_number(text, pos, spec.precision)) return bug("a format without digits after the point");
   if (pos < text.size()) spec.type = text[pos++];
   if (pos != text.size()) return bug("'{}' is no format specification", text);
@@ -307,7 +325,7 @@ Result<std::string> format_value(Interpreter& in, const Value& value, std::strin
   GALVANI_TRY(Spec spec, parse_spec(spec_text));
   if (value.is_string() || value.is_undefined()) {
     if (spec.type != '\0' && spec.type != 's') return bug("the format code '{}' is not for strings", spec.type);
-    if (spec.zero && spec.align == '\0') spec.fill = "0";
+    if (spec.zero && spec.align == '\0') spec.fill.assign(1, '0');
     if (spec.align == '=') return bug("'=' alignment is not for strings");
     return format_text(in, to_str(value, in.budget()), spec, '<');
   }
@@ -394,9 +412,12 @@ Result<std::string> format_braces(Interpreter& in, const std::string& format, co
       field = field.substr(0, mark);
     }
     GALVANI_TRY(Value value, resolve_field(in, field, args, automatic));
-    if (conversion == 'r' || conversion == 'a') value = Value::string(to_repr(value, in.budget()));
-    else if (conversion == 's') value = Value::string(to_str(value, in.budget()));
-    else if (conversion != '\0') return bug("format: unknown conversion '{}'", conversion);
+    if (conversion == 'r' || conversion == 'a')
+      value = Value::string(to_repr(value, in.budget()));
+    else if (conversion == 's')
+      value = Value::string(to_str(value, in.budget()));
+    else if (conversion != '\0')
+      return bug("format: unknown conversion '{}'", conversion);
     GALVANI_TRY(const std::string piece, format_value(in, value, spec));
     out += piece;
     in.budget().create(piece.size());

@@ -118,7 +118,8 @@ Result<Interpreter::Flow> Interpreter::execute(const Stmt& node, const ScopePtr&
       GALVANI_TRY_VOID(execute_for(node, iterable, scope, 0, out));
       break;
     }
-    case StmtKind::kSet: case StmtKind::kSetBlock: GALVANI_TRY_VOID(execute_set(node, scope)); break;
+    case StmtKind::kSet:
+    case StmtKind::kSetBlock: GALVANI_TRY_VOID(execute_set(node, scope)); break;
     case StmtKind::kMacro: scope->set(node.macro->name_id, make_macro(*node.macro, scope)); break;
     case StmtKind::kCall: GALVANI_TRY_VOID(execute_call_block(node, scope, out)); break;
     case StmtKind::kFilter: {

@@ -31,7 +31,7 @@ struct MacroNode {
 /// A running for loop. Items are taken one by one, so that a filter sees what the body did before.
 struct LoopNode : std::enable_shared_from_this<LoopNode> {
   std::shared_ptr<ListNode> source;
-  size_t next = 0;  ///< index into source, unless that is a generator
+  size_t next = 0;                     ///< index into source, unless that is a generator
   std::shared_ptr<const Value> after;  ///< item already taken by `last` or `nextitem`
   Value current, before;
   int64_t index0 = -1, total = -1;  ///< total < 0: not known yet
@@ -73,7 +73,9 @@ class Interpreter {
   std::shared_ptr<NamespaceNode> new_namespace();
   /// Charges a value just made and passes it on; an error when it is nested too deep or the budget is used up.
   Result<Value> made(Value value);
-  Result<Value> made_string(std::string text, bool markup = false) { return made(Value::string(std::move(text), markup)); }
+  Result<Value> made_string(std::string text, bool markup = false) {
+    return made(Value::string(std::move(text), markup));
+  }
   Status check_budget() const;
   /// An error unless a string of `bytes` may be built.
   Status check_size(size_t bytes, const char* what) const;

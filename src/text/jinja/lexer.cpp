@@ -118,8 +118,10 @@ class Lexer {
     size_t end = close + 2;
     // A sign belongs to the end only when it is not also the sign of the opening.
     const char sign = close > inside ? sign_of(s_[close - 1]) : '\0';
-    if (sign == '-') end = after_space(end);
-    else if (sign == '\0' && at(end) == '\n') ++end;
+    if (sign == '-')
+      end = after_space(end);
+    else if (sign == '\0' && at(end) == '\n')
+      ++end;
     advance_to(end);
     return {};
   }
@@ -168,8 +170,10 @@ class Lexer {
         if (s_.substr(mark, 2) == close) {
           add(variable ? TokenKind::kVariableEnd : TokenKind::kBlockEnd);
           size_t end = mark + 2;
-          if (minus) end = after_space(end);
-          else if (!variable && !plus && at(end) == '\n') ++end;
+          if (minus)
+            end = after_space(end);
+          else if (!variable && !plus && at(end) == '\n')
+            ++end;
           advance_to(end);
           return {};
         }
@@ -212,12 +216,16 @@ class Lexer {
       next_codepoint(s_, end);
       return bug("line {}: unexpected character '{}' in a tag", line_, s_.substr(pos_, end - pos_));
     }
-    if (c == '(') open_brackets += ')';
-    else if (c == '[') open_brackets += ']';
-    else if (c == '{') open_brackets += '}';
+    if (c == '(')
+      open_brackets += ')';
+    else if (c == '[')
+      open_brackets += ']';
+    else if (c == '{')
+      open_brackets += '}';
     else if (c == ')' || c == ']' || c == '}') {
       if (open_brackets.empty()) return bug("line {}: unexpected '{}'", line_, c);
-      if (open_brackets.back() != c) return bug("line {}: unexpected '{}', expected '{}'", line_, c, open_brackets.back());
+      if (open_brackets.back() != c)
+        return bug("line {}: unexpected '{}', expected '{}'", line_, c, open_brackets.back());
       open_brackets.pop_back();
     }
     add(TokenKind::kOperator, std::string(1, c));
@@ -253,7 +261,7 @@ class Lexer {
     if (!real && s_[pos_] == '0') {
       const auto with_base = [&](int b, const auto& is) {
         size_t first = pos_ + 2;
-        if (at(first) == '_' ) ++first;
+        if (at(first) == '_') ++first;
         if (!is(at(first))) return;
         base = b;
         begin = pos_ + 2;
@@ -321,13 +329,15 @@ class Lexer {
         const std::string_view hex = raw.substr(i + 1, length);
         const auto parsed = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
         if (hex.size() != length || parsed.ptr != hex.data() + length || code > 0x10FFFF) {
-          return bug("line {}: the escape \\{} in a string needs {} hexadecimal digits of a code point", line_, c, length);
+          return bug("line {}: the escape \\{} in a string needs {} hexadecimal digits of a code point", line_, c,
+                     length);
         }
         if (code >= 0xD800 && code < 0xE000) return bug("line {}: \\{}{} is half of a surrogate pair", line_, c, hex);
         append_utf8(out, code);
         i += length;
       } else if (c == 'N') {
-        return fail(ErrorCode::kUnsupported, "line {}: \\N{{name}} escapes are not supported; write \\u and the code", line_);
+        return fail(ErrorCode::kUnsupported, "line {}: \\N{{name}} escapes are not supported; write \\u and the code",
+                    line_);
       } else {
         out += '\\';
         out += c;

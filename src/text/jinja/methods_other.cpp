@@ -46,11 +46,8 @@ Result<Value> copy(Interpreter&, const Value& self, Args&) {
 }
 
 constexpr NativeSpec kDictMethods[] = {
-    {"copy", copy, ""},
-    {"get", dict_get, "key,default", 1},
-    {"items", dict_items, ""},
-    {"keys", dict_keys, ""},
-    {"values", dict_values, ""},
+    {"copy", copy, ""},      {"get", dict_get, "key,default", 1}, {"items", dict_items, ""},
+    {"keys", dict_keys, ""}, {"values", dict_values, ""},
 };
 
 Result<Value> list_index(Interpreter& in, const Value& self, Args& args) {
@@ -129,7 +126,8 @@ Result<Value> range(Interpreter& in, const Value&, Args& args) {
   }
   List items;
   for (uint64_t i = 0; i < count; ++i) {
-    items.push_back(Value::integer(static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step))));
+    items.push_back(
+        Value::integer(static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step))));
   }
   Value out = Value::list(std::move(items), ListFlavor::kRange);
   out.list_node()->start = start;
@@ -219,7 +217,8 @@ Result<Value> cycler(Interpreter& in, const Value&, Args& args) {
 /// Moves a cycler to position `pos`; an error when a template overwrote its state.
 Status move_cycler(DictNode& state, int64_t pos) {
   const Value* items = state.find("items");
-  if (items == nullptr || !items->is_list() || items->items().empty()) return bug("the cycler's items were overwritten");
+  if (items == nullptr || !items->is_list() || items->items().empty())
+    return bug("the cycler's items were overwritten");
   const auto at = static_cast<size_t>(pos) % items->items().size();
   const Value current = items->items()[at];
   state.set(Value::string("pos"), Value::integer(static_cast<int64_t>(at)));

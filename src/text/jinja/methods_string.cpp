@@ -252,8 +252,10 @@ Result<Value> remove_affix(Interpreter&, const Value& self, Args& args) {
   GALVANI_TRY(const std::string part, string_argument(args, 0, "the text to remove"));
   std::string_view text = self.text();
   if (part.size() <= text.size()) {
-    if (kPrefix && text.substr(0, part.size()) == part) text.remove_prefix(part.size());
-    else if (!kPrefix && text.substr(text.size() - part.size()) == part) text.remove_suffix(part.size());
+    if (kPrefix && text.substr(0, part.size()) == part)
+      text.remove_prefix(part.size());
+    else if (!kPrefix && text.substr(text.size() - part.size()) == part)
+      text.remove_suffix(part.size());
   }
   return like(self, std::string(text));
 }
@@ -297,7 +299,9 @@ Result<Value> is_title_case(Interpreter& in, const Value& self, Args&) {
   return Value::boolean(any);
 }
 
-Result<Value> is_ascii_method(Interpreter&, const Value& self, Args&) { return Value::boolean(self.string_node().ascii); }
+Result<Value> is_ascii_method(Interpreter&, const Value& self, Args&) {
+  return Value::boolean(self.string_node().ascii);
+}
 
 Result<Value> expand_tabs(Interpreter& in, const Value& self, Args& args) {
   GALVANI_TRY(const int64_t width, integer_argument(args, 0, 8, "the tab size"));
@@ -315,8 +319,10 @@ Result<Value> expand_tabs(Interpreter& in, const Value& self, Args& args) {
       column += spaces;
     } else {
       out += c;
-      if (c == '\n' || c == '\r') column = 0;
-      else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) ++column;
+      if (c == '\n' || c == '\r')
+        column = 0;
+      else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80)
+        ++column;
     }
   }
   return like(self, std::move(out));

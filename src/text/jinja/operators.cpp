@@ -65,8 +65,7 @@ Result<Value> integer_arithmetic(Op op, const Value& left, const Value& right) {
     case Op::kMul:
       if (__builtin_mul_overflow(a, b, &result)) return overflow(op, left, right);
       return Value::integer(result);
-    case Op::kDiv:
-      return Value::real(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
+    case Op::kDiv: return Value::real(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
     case Op::kPow: return integer_power(left, right);
     default: break;
   }
@@ -137,6 +136,8 @@ Result<Value> add_sequences(Interpreter& in, const Value& left, const Value& rig
                          true);
   }
   if (sequence_for_plus(left) && sequence_for_plus(right) && left.list_node()->flavor == right.list_node()->flavor) {
+    const size_t total = left.items().size() + right.items().size();
+    if (total > kMaxItems) return too_many_items(total);
     List items = left.items();
     items.insert(items.end(), right.items().begin(), right.items().end());
     return Value::list(std::move(items), left.list_node()->flavor);
@@ -193,7 +194,7 @@ Result<Value> plus(const Value& value) {
 }
 
 Result<bool> less(const Value& a, const Value& b, Budget& budget) {
-  budget.touch(8);
+  budget.touch(32);
   if (budget.exhausted()) return false;
   if (a.is_undefined()) return bug("{}", a.undefined_reason());
   if (b.is_undefined()) return bug("{}", b.undefined_reason());

@@ -169,9 +169,12 @@ Result<ExprPtr> Parser::primary() {
   switch (now().kind) {
     case TokenKind::kName: {
       const std::string name = take().text;
-      if (name == "true" || name == "True") node->constant = Value::boolean(true);
-      else if (name == "false" || name == "False") node->constant = Value::boolean(false);
-      else if (name == "none" || name == "None") node->constant = Value::none();
+      if (name == "true" || name == "True")
+        node->constant = Value::boolean(true);
+      else if (name == "false" || name == "False")
+        node->constant = Value::boolean(false);
+      else if (name == "none" || name == "None")
+        node->constant = Value::none();
       else {
         node->kind = ExprKind::kName;
         node->text = name;

@@ -18,8 +18,8 @@ class Parser {
   Result<std::unique_ptr<Program>> run();
 
  private:
-  static constexpr int kMaxNesting = 60;      ///< parentheses, unary operators, statements inside each other
-  static constexpr int kMaxTreeDepth = 250;   ///< operators in a row also deepen the tree
+  static constexpr int kMaxNesting = 60;     ///< parentheses, unary operators, statements inside each other
+  static constexpr int kMaxTreeDepth = 250;  ///< operators in a row also deepen the tree
 
   // Tokens.
   const Token& now() const { return tokens_[pos_]; }

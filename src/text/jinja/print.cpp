@@ -78,7 +78,8 @@ void append_list(std::string& out, const ListNode& node, Budget& budget, int dep
   };
   switch (node.flavor) {
     case ListFlavor::kList: return wrapped("[", "]");
-    case ListFlavor::kTuple: case ListFlavor::kGroup: return wrapped("(", node.items.size() == 1 ? ",)" : ")");
+    case ListFlavor::kTuple:
+    case ListFlavor::kGroup: return wrapped("(", node.items.size() == 1 ? ",)" : ")");
     case ListFlavor::kItems: return wrapped("dict_items([", "])");
     case ListFlavor::kKeys: return wrapped("dict_keys([", "])");
     case ListFlavor::kValues: return wrapped("dict_values([", "])");
@@ -146,9 +147,12 @@ class JsonWriter {
 
  private:
   void write_float(double value) {
-    if (std::isnan(value)) out_ += "NaN";
-    else if (std::isinf(value)) out_ += value < 0 ? "-Infinity" : "Infinity";
-    else out_ += float_repr(value);
+    if (std::isnan(value))
+      out_ += "NaN";
+    else if (std::isinf(value))
+      out_ += value < 0 ? "-Infinity" : "Infinity";
+    else
+      out_ += float_repr(value);
   }
 
   void write_string(std::string_view text) {
@@ -165,8 +169,10 @@ class JsonWriter {
         case '\f': out_ += "\\f"; break;
         case '\b': out_ += "\\b"; break;
         default:
-          if (c < 0x20 || (style_.ensure_ascii && c > 0x7E)) write_escape(c);
-          else out_ += text.substr(begin, pos - begin);
+          if (c < 0x20 || (style_.ensure_ascii && c > 0x7E))
+            write_escape(c);
+          else
+            out_ += text.substr(begin, pos - begin);
       }
     }
     out_ += '"';
@@ -200,12 +206,18 @@ class JsonWriter {
   }
 
   Status write_key(const Value& key) {
-    if (key.is_string()) write_string(key.text());
-    else if (key.is_none()) out_ += "\"null\"";
-    else if (key.is_bool()) out_ += key.as_bool() ? "\"true\"" : "\"false\"";
-    else if (key.is_int()) out_ += fmt::format("\"{}\"", key.as_int());
-    else if (key.is_float()) out_ += '"', write_float(key.as_real()), out_ += '"';
-    else return bug("tojson: keys must be str, int, float, bool or None, not {}", key.type_name());
+    if (key.is_string())
+      write_string(key.text());
+    else if (key.is_none())
+      out_ += "\"null\"";
+    else if (key.is_bool())
+      out_ += key.as_bool() ? "\"true\"" : "\"false\"";
+    else if (key.is_int())
+      out_ += fmt::format("\"{}\"", key.as_int());
+    else if (key.is_float())
+      out_ += '"', write_float(key.as_real()), out_ += '"';
+    else
+      return bug("tojson: keys must be str, int, float, bool or None, not {}", key.type_name());
     return {};
   }
 
@@ -257,14 +269,15 @@ std::string float_repr(double value) {
   const int count = static_cast<int>(digits.size());
   if (exponent < -4 || exponent >= 16) {
     out += digits[0];
-    if (count > 1) out += "." + digits.substr(1);
+    if (count > 1) out.append(1, '.').append(digits, 1);
     out += fmt::format("e{}{:02d}", exponent < 0 ? '-' : '+', std::abs(exponent));
   } else if (exponent < 0) {
-    out += "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+    out.append("0.").append(static_cast<size_t>(-exponent - 1), '0').append(digits);
   } else if (count <= exponent + 1) {
-    out += digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
+    out.append(digits).append(static_cast<size_t>(exponent + 1 - count), '0').append(".0");
   } else {
-    out += digits.substr(0, static_cast<size_t>(exponent + 1)) + "." + digits.substr(static_cast<size_t>(exponent + 1));
+    const auto whole = static_cast<size_t>(exponent + 1);
+    out.append(digits, 0, whole).append(1, '.').append(digits, whole);
   }
   return out;
 }

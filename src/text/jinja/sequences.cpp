@@ -126,7 +126,8 @@ struct SliceBounds {
 Result<SliceBounds> slice_bounds(int64_t size, const Value& start, const Value& stop, const Value& step) {
   for (const Value* part : {&start, &stop, &step}) {
     if (part->is_undefined()) return bug("{}", part->undefined_reason());
-    if (!part->is_none() && !part->is_integral()) return bug("slice indices must be integers, not {}", part->type_name());
+    if (!part->is_none() && !part->is_integral())
+      return bug("slice indices must be integers, not {}", part->type_name());
   }
   SliceBounds out{0, 0, step.is_none() ? 1 : step.as_int()};
   if (out.step == 0) return bug("a slice step cannot be zero");

@@ -23,7 +23,8 @@ Result<std::string> checked_text(const std::string& text) {
 
 Result<Value> from_json(const Json& json, int depth) {
   if (depth > kMaxJsonDepth) {
-    return fail(ErrorCode::kInvalidArgument, "the chat nests lists and objects more than {} levels deep", kMaxJsonDepth);
+    return fail(ErrorCode::kInvalidArgument, "the chat nests lists and objects more than {} levels deep",
+                kMaxJsonDepth);
   }
   switch (json.type()) {
     case Json::value_t::null: return Value::none();

@@ -43,7 +43,10 @@ bool sequence(const Value& v) {
   if (v.is_undefined()) return true;
   if (!v.is_list()) return false;
   switch (v.list_node()->flavor) {
-    case ListFlavor::kList: case ListFlavor::kTuple: case ListFlavor::kGroup: case ListFlavor::kRange: return true;
+    case ListFlavor::kList:
+    case ListFlavor::kTuple:
+    case ListFlavor::kGroup:
+    case ListFlavor::kRange: return true;
     default: return false;
   }
 }

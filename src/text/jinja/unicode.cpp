@@ -33,7 +33,10 @@ bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
 /// Characters that do not end a word for the final-sigma rule.
 bool is_case_ignorable(char32_t c) {
   switch (category(c)) {
-    case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_ME: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
     case UTF8PROC_CATEGORY_SK: return true;
     default: break;
   }
@@ -123,8 +126,12 @@ size_t count_codepoints(std::string_view text) {
 }
 
 size_t codepoint_offset(std::string_view text, size_t index) {
+  // The offset of the first byte that starts code point `index`; only starts are counted.
   size_t pos = 0;
-  for (; index > 0 && pos < text.size(); --index) next_codepoint(text, pos);
+  for (; pos < text.size(); ++pos) {
+    if ((static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80) continue;
+    if (index-- == 0) return pos;
+  }
   return pos;
 }
 
@@ -162,7 +169,10 @@ bool is_space(char32_t c) {
 
 bool is_alpha(char32_t c) {
   switch (category(c)) {
-    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
     case UTF8PROC_CATEGORY_LO: return true;
     default: return false;
   }
@@ -174,10 +184,10 @@ bool is_digit(char32_t c) {
   if (is_decimal(c)) return true;
   // Unicode Numeric_Type=Digit: superscripts, subscripts and enclosed digits.
   static constexpr std::array<std::pair<char32_t, char32_t>, 20> kRanges = {
-      {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},   {0x2070, 0x2070},
-       {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},   {0x2474, 0x247C},   {0x2488, 0x2490},
-       {0x24EA, 0x24EA},   {0x24F5, 0x24FD},   {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},
-       {0x278A, 0x2792},   {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}}};
+      {{0xB2, 0xB3},     {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},   {0x2070, 0x2070},
+       {0x2074, 0x2079}, {0x2080, 0x2089},   {0x2460, 0x2468},   {0x2474, 0x247C},   {0x2488, 0x2490},
+       {0x24EA, 0x24EA}, {0x24F5, 0x24FD},   {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},
+       {0x278A, 0x2792}, {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}}};
   return std::any_of(kRanges.begin(), kRanges.end(), [c](const auto& r) { return c >= r.first && c <= r.second; });
 }
 
@@ -192,18 +202,23 @@ bool is_upper(char32_t c) {
 }
 
 bool is_lower(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA || (c >= 0x2B0 && c <= 0x2B8) ||
-         c == 0x2C0 || c == 0x2C1 || (c >= 0x2E0 && c <= 0x2E4) || c == 0x345 || c == 0x37A ||
-         (c >= 0x1D2C && c <= 0x1D6A) || c == 0x1D78 || (c >= 0x1D9B && c <= 0x1DBF) || c == 0x2071 || c == 0x207F ||
-         (c >= 0x2090 && c <= 0x209C) || (c >= 0x2170 && c <= 0x217F) || (c >= 0x24D0 && c <= 0x24E9);
+  return category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA || (c >= 0x2B0 && c <= 0x2B8) || c == 0x2C0 ||
+         c == 0x2C1 || (c >= 0x2E0 && c <= 0x2E4) || c == 0x345 || c == 0x37A || (c >= 0x1D2C && c <= 0x1D6A) ||
+         c == 0x1D78 || (c >= 0x1D9B && c <= 0x1DBF) || c == 0x2071 || c == 0x207F || (c >= 0x2090 && c <= 0x209C) ||
+         (c >= 0x2170 && c <= 0x217F) || (c >= 0x24D0 && c <= 0x24E9);
 }
 
 bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
 
 bool is_printable(char32_t c) {
   switch (category(c)) {
-    case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS: case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: return false;
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return false;
     case UTF8PROC_CATEGORY_ZS: return c == ' ';
     default: return true;
   }
@@ -229,8 +244,10 @@ std::string to_title(std::string_view text) {
   std::string out;
   bool in_word = false;
   for_each(text, [&](char32_t c, size_t begin, size_t end) {
-    if (in_word) append_lower(out, c, text, begin, end);
-    else append_title(out, c);
+    if (in_word)
+      append_lower(out, c, text, begin, end);
+    else
+      append_title(out, c);
     in_word = is_cased(c);
   });
   return out;
@@ -239,8 +256,10 @@ std::string to_title(std::string_view text) {
 std::string to_capitalized(std::string_view text) {
   std::string out;
   for_each(text, [&](char32_t c, size_t begin, size_t end) {
-    if (begin == 0) append_title(out, c);
-    else append_lower(out, c, text, begin, end);
+    if (begin == 0)
+      append_title(out, c);
+    else
+      append_lower(out, c, text, begin, end);
   });
   return out;
 }
@@ -248,9 +267,12 @@ std::string to_capitalized(std::string_view text) {
 std::string swap_case(std::string_view text) {
   std::string out;
   for_each(text, [&](char32_t c, size_t begin, size_t end) {
-    if (is_upper(c)) append_lower(out, c, text, begin, end);
-    else if (is_lower(c)) append_upper(out, c);
-    else append_utf8(out, c);
+    if (is_upper(c))
+      append_lower(out, c, text, begin, end);
+    else if (is_lower(c))
+      append_upper(out, c);
+    else
+      append_utf8(out, c);
   });
   return out;
 }

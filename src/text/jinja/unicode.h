@@ -19,11 +19,11 @@ char32_t next_codepoint(std::string_view text, size_t& pos);
 char32_t previous_codepoint(std::string_view text, size_t& pos);
 void append_utf8(std::string& out, char32_t c);
 
-bool is_space(char32_t c);      ///< str.isspace
-bool is_alpha(char32_t c);      ///< str.isalpha
-bool is_decimal(char32_t c);    ///< str.isdecimal
-bool is_digit(char32_t c);      ///< str.isdigit
-bool is_numeric(char32_t c);    ///< str.isnumeric, less the ideographs that are letters
+bool is_space(char32_t c);    ///< str.isspace
+bool is_alpha(char32_t c);    ///< str.isalpha
+bool is_decimal(char32_t c);  ///< str.isdecimal
+bool is_digit(char32_t c);    ///< str.isdigit
+bool is_numeric(char32_t c);  ///< str.isnumeric, less the ideographs that are letters
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_title(char32_t c);
@@ -32,7 +32,7 @@ bool is_word(char32_t c);       ///< \w of Python's re
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);       ///< str.title
+std::string to_title(std::string_view text);        ///< str.title
 std::string to_capitalized(std::string_view text);  ///< str.capitalize
 std::string swap_case(std::string_view text);
 

@@ -65,7 +65,8 @@ std::string Value::undefined_reason() const {
 
 bool Value::truthy() const {
   switch (kind()) {
-    case Kind::kUndefined: case Kind::kNone: return false;
+    case Kind::kUndefined:
+    case Kind::kNone: return false;
     case Kind::kBool: return as_bool();
     case Kind::kInt: return as_int() != 0;
     case Kind::kFloat: return as_real() != 0.0;
@@ -73,7 +74,9 @@ bool Value::truthy() const {
     case Kind::kList: return list_node()->flavor == ListFlavor::kGenerator || !items().empty();
     case Kind::kDict: return dict_node()->size() != 0;
     case Kind::kLoop: return loop_truthy(*loop_node());
-    case Kind::kFunction: case Kind::kMacro: case Kind::kNamespace: return true;
+    case Kind::kFunction:
+    case Kind::kMacro:
+    case Kind::kNamespace: return true;
   }
   return false;
 }
@@ -118,7 +121,8 @@ const char* Value::type_name() const {
 bool Value::same(const Value& other) const {
   if (kind() != other.kind()) return false;
   switch (kind()) {
-    case Kind::kUndefined: case Kind::kNone: return true;
+    case Kind::kUndefined:
+    case Kind::kNone: return true;
     case Kind::kBool: return as_bool() == other.as_bool();
     case Kind::kInt: return as_int() == other.as_int();
     case Kind::kFloat: return as_real() == other.as_real();
@@ -130,10 +134,12 @@ size_t Value::shallow_bytes() const {
   switch (kind()) {
     case Kind::kString: return sizeof(StringNode) + text().size();
     case Kind::kDict: return sizeof(DictNode) + dict_node()->size() * 2 * sizeof(Value);
-    case Kind::kUndefined: case Kind::kFunction: return 64;
+    case Kind::kUndefined:
+    case Kind::kFunction: return 64;
     case Kind::kList: {
       size_t bytes = sizeof(ListNode);
-      for (const Value& item : items()) bytes += sizeof(Value) + (item.is_string() ? sizeof(StringNode) + item.text().size() : 0);
+      for (const Value& item : items())
+        bytes += sizeof(Value) + (item.is_string() ? sizeof(StringNode) + item.text().size() : 0);
       return bytes;
     }
     default: return 0;
@@ -200,11 +206,13 @@ bool hashable(const Value& value) {
   if (!value.is_list()) return true;
   const ListNode& node = *value.list_node();
   switch (node.flavor) {
-    case ListFlavor::kTuple: case ListFlavor::kGroup:
+    case ListFlavor::kTuple:
+    case ListFlavor::kGroup:
       // Only short, flat tuples: shared nested ones would cost exponential time.
-      return node.items.size() <= 64 && std::all_of(node.items.begin(), node.items.end(),
-                                                    [](const Value& v) { return v.depth() == 0; });
-    case ListFlavor::kRange: case ListFlavor::kGenerator: return true;
+      return node.items.size() <= 64 &&
+             std::all_of(node.items.begin(), node.items.end(), [](const Value& v) { return v.depth() == 0; });
+    case ListFlavor::kRange:
+    case ListFlavor::kGenerator: return true;
     default: return false;
   }
 }
@@ -213,7 +221,8 @@ size_t hash_value(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined: return 1;
     case Kind::kNone: return 2;
-    case Kind::kBool: case Kind::kInt: return std::hash<double>()(static_cast<double>(value.as_int()));
+    case Kind::kBool:
+    case Kind::kInt: return std::hash<double>()(static_cast<double>(value.as_int()));
     case Kind::kFloat: return std::hash<double>()(value.as_real());
     case Kind::kString: return std::hash<std::string_view>()(value.text());
     case Kind::kList: {
@@ -232,7 +241,7 @@ size_t hash_value(const Value& value) {
 
 bool equal(const Value& a, const Value& b, Budget* budget) {
   if (budget != nullptr) {
-    budget->touch(8);
+    budget->touch(32);
     if (budget->exhausted()) return false;
   }
   if (a.is_number() && b.is_number()) {

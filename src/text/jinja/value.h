@@ -36,7 +36,18 @@ struct UndefinedType {
 };
 
 enum class Kind : uint8_t {
-  kUndefined, kNone, kBool, kInt, kFloat, kString, kList, kDict, kFunction, kMacro, kNamespace, kLoop
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kDict,
+  kFunction,
+  kMacro,
+  kNamespace,
+  kLoop
 };
 
 /// The Python type behind a Kind::kList. A generator (map, select, …) can be walked once and has no length.
@@ -119,8 +130,8 @@ struct ListNode {
   List items;
   ListFlavor flavor = ListFlavor::kList;
   int depth = 1;
-  size_t consumed = 0;                        ///< generators only: items already taken
-  int64_t start = 0, stop = 0, step = 1;      ///< ranges only, for printing
+  size_t consumed = 0;                    ///< generators only: items already taken
+  int64_t start = 0, stop = 0, step = 1;  ///< ranges only, for printing
 };
 
 /// Insertion-ordered map from hashable values to values.
