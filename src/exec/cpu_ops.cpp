@@ -1,14 +1,14 @@
 #include "exec/cpu_ops.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 
 #include "core/arena.h"
 #include "core/error.h"
-#include "core/parallel.h"
+#include "device/cpu_caps.h"
 #include "exec/activation_counter.h"
 #include "kernels/attention/attention.h"
 #include "kernels/elementwise/elementwise.h"
@@ -55,13 +55,14 @@ class CpuOps final : public Ops {
   Status read(const Act& act, float* out) override;
   const std::vector<std::vector<float>>& taps() const override { return taps_; }
   const std::vector<ActivationCounters>& activation_counters() const override { return counters_; }
-  std::vector<std::pair<std::string, uint64_t>> kernels_run() const override { return {runs_.begin(), runs_.end()}; }
+  std::vector<std::pair<std::string, uint64_t>> kernels_run() const override;
 
  private:
   struct Linear {
     std::string name;
     std::vector<std::unique_ptr<kernels::CpuMatrix>> parts;
-    std::vector<float> bias;  // one a row, or empty
+    std::vector<const kernels::CpuMatrix*> segments;  // the same, as qmatmul_multi takes them
+    std::vector<float> bias;                          // one a row, or empty
     int64_t rows = 0, cols = 0;
   };
   struct Rope {
@@ -95,7 +96,9 @@ class CpuOps final : public Ops {
   int64_t weight_bytes_ = 0, step_bytes_ = 0;
   std::vector<std::vector<float>> taps_;
   std::vector<ActivationCounters> counters_;
-  std::map<std::string, uint64_t> runs_;
+  kernels::CpuInput input_;
+  std::array<uint64_t, kernels::kQmatmulVariants> matmul_runs_{};
+  uint64_t attention_runs_ = 0;
 };
 
 std::optional<kernels::AttentionArm> attention_arm_from_name(const std::string& name) {
@@ -145,6 +148,7 @@ Result<LinearRef> CpuOps::load_linear(const std::string& name, std::span<const L
     weight_bytes_ += packed->packed_bytes;
     step_bytes_ += packed->packed_bytes;
     linear.rows += packed->rows;
+    linear.segments.push_back(packed.get());
     linear.parts.push_back(std::move(packed));
     if (any_bias) {
       if (part.bias.empty())
@@ -209,14 +213,11 @@ Act CpuOps::multiply(const Act& x, LinearRef ref) {
   GALVANI_CHECK(x.cols == linear.cols, "{}: input has {} columns, the matrix {}", linear.name, x.cols, linear.cols);
   if (options_.count_activations) count(x);
   Act y = make(x.rows, linear.rows);
-  int64_t column = 0;
-  for (const auto& part : linear.parts) {
-    kernels::qmatmul(*part, floats(x), x.rows, x.stride, floats(y) + column, y.stride, options_.arithmetic,
-                     matmul_arm_);
-    column += part->rows;
-  }
+  input_.prepare(floats(x), x.rows, x.cols, x.stride, options_.arithmetic);
+  kernels::qmatmul_multi(linear.segments, input_, floats(y), y.stride, matmul_arm_);
   if (!linear.bias.empty()) kernels::add_bias(floats(y), y.rows, y.cols, y.stride, linear.bias.data());
-  ++runs_["qmatmul"];
+  const auto plan = kernels::qmatmul_plan_for(*linear.segments.front(), x.rows, options_.arithmetic, matmul_arm_);
+  ++matmul_runs_[static_cast<size_t>(plan.variant)];
   return y;
 }
 
@@ -301,7 +302,7 @@ Act CpuOps::attention(const Act& q, const AttentionLayer& layer) {
                                                   .sinks = weights(layer.sinks)};
   kernels::attention(state_->kv_layer(layer.kv_group, layer.kv_index), attention_params, chunks(layer.kv_group),
                      floats(q), q.stride, floats(out), out.stride, attention_arm_);
-  ++runs_["attention"];
+  ++attention_runs_;
   return out;
 }
 
@@ -346,6 +347,18 @@ void CpuOps::tap(const Act& x) {
   taps_.push_back(std::move(copy));
 }
 
+std::vector<std::pair<std::string, uint64_t>> CpuOps::kernels_run() const {
+  std::vector<std::pair<std::string, uint64_t>> runs;
+  for (size_t i = 0; i < matmul_runs_.size(); ++i) {
+    if (matmul_runs_[i] > 0)
+      runs.emplace_back(
+          std::string("qmatmul.") + kernels::qmatmul_variant_name(static_cast<kernels::QmatmulVariant>(i)),
+          matmul_runs_[i]);
+  }
+  if (attention_runs_ > 0) runs.emplace_back("attention", attention_runs_);
+  return runs;
+}
+
 Result<std::vector<kernels::SampledToken>> CpuOps::sample(const Act& logits,
                                                           std::span<const kernels::RowSampling> rows) {
   return kernels::sample(floats(logits), logits.rows, logits.cols, logits.stride, rows);
@@ -360,10 +373,7 @@ Status CpuOps::read(const Act& act, float* out) {
 }  // namespace
 
 kernels::Arithmetic cpu_default_arithmetic() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bf16")) return kernels::Arithmetic::kBF16;
-#endif
-  return kernels::Arithmetic::kF32;
+  return cpu_caps().avx512_bf16 ? kernels::Arithmetic::kBF16 : kernels::Arithmetic::kF32;
 }
 
 Result<std::unique_ptr<Ops>> create_cpu_ops(const OpsOptions& options) {

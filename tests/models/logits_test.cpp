@@ -1,0 +1,116 @@
+// Logits against Hugging Face (float32, eager) and MLX, on random checkpoints of every family: models.md section 9.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/model_fixture.h"
+
+namespace galvani::models {
+namespace {
+
+constexpr double kBound = 5e-5;
+
+/// Checkpoints with Hugging Face's logits, greedy tokens and hidden states.
+class HuggingFaceLogits : public testing::TestWithParam<std::string> {};
+/// Checkpoints quantised by mlx-lm, with mlx's logits.
+class MlxLogits : public testing::TestWithParam<std::string> {};
+
+void expect_reference_logits(const std::string& model) {
+  auto runner = load(model);
+  ASSERT_NE(runner, nullptr);
+  for (const std::string which : {"0", "1"}) {
+    const auto ids = expected<int32_t>(model, "input_ids_" + which);
+    const auto wanted = expected<float>(model, "logits_" + which);
+    ASSERT_FALSE(ids.empty());
+    EXPECT_LE(max_abs_difference(logits_of(*runner, ids), wanted), kBound) << model << " input " << which;
+  }
+}
+
+TEST_P(HuggingFaceLogits, MatchTheReference) { expect_reference_logits(GetParam()); }
+TEST_P(MlxLogits, MatchTheReference) { expect_reference_logits(GetParam()); }
+
+TEST_P(HuggingFaceLogits, EveryArmMatchesTheReference) {
+  const std::string& model = GetParam();
+  const auto ids = expected<int32_t>(model, "input_ids_0");
+  const auto wanted = expected<float>(model, "logits_0");
+  for (const char* matmul : {"ref", "rows", "panel"}) {
+    for (const char* attention : {"ref", "tiles", "split"}) {
+      LoadOptions options;
+      options.arms = {{"qmatmul", matmul}, {"attention", attention}};
+      auto runner = load(model, options);
+      ASSERT_NE(runner, nullptr);
+      EXPECT_LE(max_abs_difference(logits_of(*runner, ids), wanted), kBound)
+          << model << " " << matmul << " " << attention;
+    }
+  }
+}
+
+// Teacher-forced along the reference's 24 greedy tokens, EOS ignored; a token whose margin is under 1e-3 may differ.
+TEST_P(HuggingFaceLogits, GreedyTokensMatchWhereTheMarginDecides) {
+  const std::string& model = GetParam();
+  auto runner = load(model);
+  ASSERT_NE(runner, nullptr);
+  auto ids = expected<int32_t>(model, "input_ids_0");
+  const size_t prompt = ids.size();
+  const auto greedy = expected<int32_t>(model, "greedy_0");
+  const auto margin = expected<float>(model, "greedy_margin_0");
+  ASSERT_EQ(greedy.size(), 24u);
+  ids.insert(ids.end(), greedy.begin(), greedy.end());
+  const auto logits = logits_of(*runner, ids);
+  const auto vocab = static_cast<size_t>(runner->info().vocab);
+  int compared = 0;
+  for (size_t i = 0; i < greedy.size(); ++i) {
+    const float* row = logits.data() + (prompt - 1 + i) * vocab;
+    const auto best = static_cast<int32_t>(std::max_element(row, row + vocab) - row);
+    if (margin[i] <= 1e-3f) continue;
+    EXPECT_EQ(best, greedy[i]) << model << " token " << i;
+    ++compared;
+  }
+  EXPECT_GE(compared, 12);
+}
+
+// Hidden states layer by layer, so that a wrong layer is named rather than only its effect on the logits.
+TEST_P(HuggingFaceLogits, HiddenStatesMatchLayerByLayer) {
+  const std::string& model = GetParam();
+  auto runner = load(model);
+  ASSERT_NE(runner, nullptr);
+  const auto ids = expected<int32_t>(model, "input_ids_0");
+  const auto wanted = expected<float>(model, "hidden_0");
+  auto sequence = runner->state().create_sequence();
+  ASSERT_TRUE(sequence.has_value());
+  exec::Batch batch;
+  batch.tap_hidden = true;
+  batch.add(*sequence, 0, ids, exec::WantLogits::kLast);
+  ASSERT_TRUE(runner->forward(batch).has_value());
+  const auto& taps = runner->ops().taps();
+  ASSERT_EQ(taps.size(), static_cast<size_t>(runner->info().layers) + 1);
+  size_t offset = 0;
+  for (size_t layer = 0; layer < taps.size(); ++layer) {
+    ASSERT_LE(offset + taps[layer].size(), wanted.size());
+    double error = 0, power = 0;
+    for (size_t i = 0; i < taps[layer].size(); ++i) {
+      error += std::pow(static_cast<double>(taps[layer][i]) - wanted[offset + i], 2);
+      power += std::pow(static_cast<double>(wanted[offset + i]), 2);
+    }
+    EXPECT_LE(error / power, 1e-10) << model << " after layer " << layer;
+    offset += taps[layer].size();
+  }
+  EXPECT_EQ(offset, wanted.size());
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param.substr(info.param.find('/') + 1);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceLogits, testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3"),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Models, MlxLogits,
+                         testing::Values("mlx/llama-3-32-affine", "mlx/llama-4-64-affine", "mlx/qwen2-5-64-affine",
+                                         "mlx/qwen3-6-32-affine", "mlx/gemma3-8-64-affine"),
+                         test_name);
+
+}  // namespace
+}  // namespace galvani::models
