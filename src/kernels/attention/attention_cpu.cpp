@@ -78,7 +78,10 @@ void make_items(const AttentionCall& call, bool split, Plan& plan) {
     part_rows += (last - first + 1) * rows;
   }
   // Largest first, so that the last ones to be taken are small.
-  std::stable_sort(plan.items.begin(), plan.items.end(), [](const Item& a, const Item& b) { return a.cost > b.cost; });
+  std::sort(plan.items.begin(), plan.items.end(), [](const Item& a, const Item& b) {
+    if (a.cost != b.cost) return a.cost > b.cost;
+    return a.tile != b.tile ? a.tile < b.tile : a.segment < b.segment;
+  });
   if (!split) return;
   plan.parts.resize(static_cast<size_t>(parts));
   const int64_t padded = call.padded_v();

@@ -21,8 +21,9 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 struct Scratch {
   std::vector<float> logits, weights;
   std::vector<double> block_sums;
-  std::vector<int32_t> ids, counts;  // counts: zero between calls
-  std::vector<uint8_t> seen;         // likewise
+  std::vector<int32_t> ids, border;
+  std::vector<int32_t> counts;  // zero between calls
+  std::vector<uint8_t> seen;    // likewise
 };
 
 bool penalises(const RowSampling& row) {
@@ -114,9 +115,8 @@ int64_t select_top(const float* values, int64_t n, int64_t k, Scratch& scratch) 
   return held;
 }
 
-/// Draws from ids[0 … count) with the given weights, in id order.
-int32_t draw_from(std::vector<int32_t>& ids, int64_t count, const float* weights, double u) {
-  std::sort(ids.begin(), ids.begin() + count);
+/// Draws from ids[0 … count), which ascend, with the given weights.
+int32_t draw_from(const std::vector<int32_t>& ids, int64_t count, const float* weights, double u) {
   double mass = 0;
   for (int64_t i = 0; i < count; ++i) mass += weights[ids[static_cast<size_t>(i)]];
   double sum = 0;
@@ -140,17 +140,38 @@ int64_t kept_prefix(const RowSampling& row, const std::vector<int32_t>& ids, int
   return n;
 }
 
-/// A weight such that the tokens above it are top-p's set, or that set and a few more: what one bucket of a histogram
-/// of the weights' leading bits blurs.
-float top_p_bound(const RowSampling& row, const float* weights, int64_t n, double mass) {
-  constexpr int kShift = 20;  // sign, exponent and 3 bits of mantissa: buckets of 12 % and less
-  double buckets[(0x3f800000u >> kShift) + 1] = {};
-  for (int64_t i = 0; i < n; ++i) buckets[std::bit_cast<uint32_t>(weights[i]) >> kShift] += weights[i];
-  size_t b = std::size(buckets);
-  for (double sum = 0; b > 0 && sum < double{row.top_p} * mass;) sum += buckets[--b];
-  // One bucket more absorbs the rounding of the sums.
-  const uint32_t edge = static_cast<uint32_t>(b > 1 ? b - 1 : 0) << kShift;
-  return edge == 0 ? 0.0f : std::bit_cast<float>(edge - 1);
+/// Cuts ids[0 … count), which ascend, down to top-p's set, in place and in order; returns its size. Only what shares
+/// the crossing's bucket in a histogram of the weights' leading bits, or lies next to it, is sorted.
+int64_t keep_top_p(float top_p, const float* logits, const float* weights, double mass, std::vector<int32_t>& ids,
+                   int64_t count, std::vector<int32_t>& border) {
+  constexpr int kShift = 20;  // sign, exponent and 3 bits of mantissa: a bucket spans 12 % or less
+  const auto bucket = [weights](int32_t id) { return std::bit_cast<uint32_t>(weights[id]) >> kShift; };
+  const double target = double{top_p} * mass;
+  double sums[(0x3f800000u >> kShift) + 1] = {};
+  for (int64_t i = 0; i < count; ++i) sums[bucket(ids[static_cast<size_t>(i)])] += weights[ids[static_cast<size_t>(i)]];
+  uint32_t crossing = static_cast<uint32_t>(std::size(sums));
+  double above = 0;
+  for (double next = 0; crossing > 0 && next < target; next = above + sums[crossing]) {
+    above = next;
+    --crossing;
+  }
+  // A bucket more on the lower side absorbs the rounding of the sums.
+  border.clear();
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t id = ids[static_cast<size_t>(i)];
+    if (bucket(id) <= crossing && bucket(id) + 1 >= crossing) border.push_back(id);
+  }
+  const auto before = [logits](int32_t a, int32_t b) {
+    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+  };
+  std::sort(border.begin(), border.end(), before);
+  size_t taken = 0;
+  while (taken < border.size() && above < target) above += weights[border[taken++]];
+  const auto kept = std::remove_if(ids.begin(), ids.begin() + count, [&](int32_t id) {
+    if (bucket(id) > crossing) return false;
+    return taken == 0 || before(border[taken - 1], id);
+  });
+  return kept - ids.begin();
 }
 
 /// Draws from the whole distribution.
@@ -186,20 +207,26 @@ int32_t draw(const float* logits, int64_t n, float peak, const RowSampling& row,
       const int32_t id = scratch.ids[static_cast<size_t>(i)];
       mass += weights[id] = std::exp((logits[id] - peak) / row.temperature);
     }
-    return draw_from(scratch.ids, kept_prefix(row, scratch.ids, count, weights, mass), weights, u);
+    const int64_t kept = kept_prefix(row, scratch.ids, count, weights, mass);
+    std::sort(scratch.ids.begin(), scratch.ids.begin() + kept);
+    return draw_from(scratch.ids, kept, weights, u);
   }
   const double mass = softmax_weights(logits, n, peak, row.temperature, weights, scratch.block_sums.data());
   if (row.top_p >= 1.0f && row.min_p <= 0.0f) return draw_unfiltered(weights, n, scratch.block_sums, mass, u);
 
-  float bound = row.min_p > 0.0f ? std::nextafter(row.min_p, 0.0f) : 0.0f;
-  if (row.top_p < 1.0f) bound = std::max(bound, top_p_bound(row, weights, n, mass));
+  // Weights below (1 − p) · mass / n cannot add up to (1 − p) · mass, so the set is complete without them; the factor
+  // and the largest weight, 1, keep rounding out of the argument.
+  const double spare = 0.99 * (1.0 - double{row.top_p}) * mass / static_cast<double>(n);
+  float bound = row.top_p < 1.0f ? static_cast<float>(std::min(spare, 0.5)) : 0.0f;
+  if (row.top_p >= 1.0f) bound = std::nextafter(row.min_p, 0.0f);
   scratch.ids.resize(std::max(scratch.ids.size(), static_cast<size_t>(n) + 64));
   int64_t count = 0;
   collect_above(weights, 0, n, bound, scratch.ids.data(), static_cast<int64_t>(scratch.ids.size()), count);
   if (row.top_p < 1.0f) {
-    std::sort(scratch.ids.begin(), scratch.ids.begin() + count,
-              [logits](int32_t a, int32_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); });
-    count = kept_prefix(row, scratch.ids, count, weights, mass);
+    count = keep_top_p(row.top_p, logits, weights, mass, scratch.ids, count, scratch.border);
+    const auto kept = std::remove_if(scratch.ids.begin(), scratch.ids.begin() + count,
+                                     [&](int32_t id) { return weights[id] < row.min_p; });
+    count = kept - scratch.ids.begin();
   }
   return draw_from(scratch.ids, count, weights, u);
 }
