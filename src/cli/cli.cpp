@@ -1,0 +1,110 @@
+#include "cli/cli.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "cli/hf_cache.h"
+#include "core/error.h"
+#include "formats/atomic_file.h"
+
+namespace galvani::cli {
+namespace {
+
+// A bar on a terminal, once the load has taken a second; nothing in logs and pipes.
+class ProgressBar {
+ public:
+  void operator()(double share) {
+    if (!isatty(STDERR_FILENO)) return;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    if (elapsed.count() < 1.0 && !shown_) return;
+    shown_ = true;
+    constexpr int kWidth = 32;
+    const int filled = static_cast<int>(share * kWidth);
+    std::fprintf(stderr, "\rloading [%.*s%*s] %3.0f %%", filled, "################################", kWidth - filled,
+                 "", 100 * share);
+    if (share >= 1.0) std::fprintf(stderr, "\r%*s\r", kWidth + 20, "");
+    std::fflush(stderr);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool shown_ = false;
+};
+
+}  // namespace
+
+void ModelFlags::add_to(CLI::App& verb, bool run) {
+  auto* model_flag = verb.add_option("-m,--model", model, "folder with config.json and safetensors, or a .gguf file");
+  auto* hf_flag = verb.add_option("--hf", hf, "org/repo in the local Hugging Face cache (also spelled -hf)");
+  model_flag->excludes(hf_flag);
+  if (!run) return;
+  verb.add_option("-c,--ctx-size", context, "tokens a sequence may reach (0: the model's, at most 4096)")
+      ->check(CLI::Range(int64_t{0}, (int64_t{1} << 31) - 1));
+  verb.add_option("-t,--threads", threads, "threads (0: physical cores)")->check(CLI::Range(0, 1024));
+  verb.add_option("-b,--batch-size", batch, "tokens of one step")->check(CLI::Range(1, 1 << 20));
+  verb.add_option("--device", device, "auto or cpu");
+  verb.add_option("--act", act, "arithmetic of matrix products: auto, f32, f16, bf16");
+  verb.add_option("--kv", kv, "type of keys and values: auto, f32, f16, bf16");
+  verb.add_option("--arm", arms, "force an arm, op=name, e.g. qmatmul=rows (may repeat)");
+  verb.add_flag("--batch-invariant", batch_invariant, "same bits whatever else is in the batch");
+}
+
+Result<std::string> ModelFlags::path() const {
+  if (!hf.empty()) return resolve_hf(hf);
+  if (model.empty())
+    return fail(ErrorCode::kInvalidArgument, "no model named; give -m FOLDER, -m FILE.gguf or -hf ORG/REPO");
+  return model;
+}
+
+Result<LoadOptions> ModelFlags::load_options() const {
+  LoadOptions options;
+  GALVANI_TRY(options.model, path());
+  options.device = device;
+  options.act = act;
+  options.kv = kv;
+  options.threads = threads;
+  options.context = context;
+  options.max_batch_tokens = batch;
+  options.batch_invariant = batch_invariant;
+  for (const std::string& arm : arms) {
+    const size_t equals = arm.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(ErrorCode::kInvalidArgument, "--arm {}: write it as op=name, e.g. qmatmul=rows", arm);
+    options.arms.emplace_back(arm.substr(0, equals), arm.substr(equals + 1));
+  }
+  options.progress = ProgressBar();
+  options.poison = poison_requested();
+  return options;
+}
+
+int report(const Error& error) {
+  std::fprintf(stderr, "error: %s\n", error.message.c_str());
+  return error.code == ErrorCode::kInvalidArgument ? kCannotAnswer : kNo;
+}
+
+Result<std::string> read_text_file(const std::string& path) {
+  std::string text;
+  if (path == "-") {
+    char buffer[65536];
+    size_t got;
+    while ((got = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0) text.append(buffer, got);
+    return text;
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(ErrorCode::kNotFound, "cannot read {}; does it exist and may you read it?", path);
+  text.assign(std::istreambuf_iterator<char>(file), {});
+  if (file.bad()) return fail(ErrorCode::kIo, "reading {} failed", path);
+  return text;
+}
+
+Status write_text_file(const std::string& path, const std::string& text) {
+  GALVANI_TRY(auto file, formats::AtomicFile::create(path));
+  GALVANI_TRY_VOID(file.write(std::as_bytes(std::span(text))));
+  return file.commit();
+}
+
+}  // namespace galvani::cli

@@ -1,0 +1,50 @@
+#pragma once
+/// What the verbs share. One file a verb; each registers itself as a CLI11 subcommand.
+///
+/// Exit codes everywhere: 0 yes, 1 no (the thing asked for failed), 2 could not answer (usage, bad arguments).
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "galvani/engine.h"
+
+namespace galvani::cli {
+
+constexpr int kYes = 0, kNo = 1, kCannotAnswer = 2;
+
+/// Set by the chosen verb's callback; main runs it after parsing.
+using Action = std::function<int()>;
+
+void add_generate(CLI::App& app, Action& action);
+void add_chat(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_tokenize(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
+
+/// Flags that say which model runs and how.
+struct ModelFlags {
+  std::string model, hf;
+  std::string device = "auto", act = "auto", kv = "auto";
+  int threads = 0, batch = 512;
+  int64_t context = 0;
+  bool batch_invariant = false;
+  std::vector<std::string> arms;
+
+  /// -m, -hf, and with `run` also -c -t -b --device --act --kv --arm --batch-invariant.
+  void add_to(CLI::App& verb, bool run);
+  /// The path -m names, or the local snapshot of -hf.
+  Result<std::string> path() const;
+  /// Options for Engine::load, with a progress bar on standard error for loads above a second.
+  Result<LoadOptions> load_options() const;
+};
+
+/// Prints "error: …" on standard error; gives the exit code that belongs to the error.
+int report(const Error& error);
+
+/// A whole file, or standard input for "-".
+Result<std::string> read_text_file(const std::string& path);
+/// Writes to a temporary name beside `path`, then renames.
+Status write_text_file(const std::string& path, const std::string& text);
+
+}  // namespace galvani::cli

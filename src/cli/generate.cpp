@@ -1,0 +1,151 @@
+// galvani generate: one prompt, text as it comes, rates at the end.
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/cli.h"
+#include "cli/sampling_flags.h"
+#include "cli/text_input.h"
+#include "core/error.h"
+#include "engine/completion.h"
+
+namespace galvani::cli {
+namespace {
+
+struct GenerateFlags {
+  ModelFlags model;
+  SamplingFlags sampling;
+  std::string prompt, file, stats;
+  bool chat = false, no_special = false;
+  CLI::Option* prompt_option = nullptr;
+  CLI::Option* file_option = nullptr;
+};
+
+std::atomic<bool> g_interrupted{false};
+extern "C" void on_interrupt(int) {
+  if (g_interrupted.exchange(true)) _exit(kNo);  // a second Ctrl-C does not wait for the step to end
+}
+
+nlohmann::ordered_json stats_json(const EngineInfo& info, const engine::CompletionResult& result,
+                                  const SamplingParams& sampling,
+                                  const std::vector<std::pair<std::string, uint64_t>>& kernels) {
+  const LoadTimes& t = info.times;
+  const double prefill = result.times.first_token - result.times.start;
+  nlohmann::ordered_json json = {
+      {"prompt_tokens", result.prompt_tokens},
+      {"prompt_tps", result.prompt_tps()},
+      {"generated_tokens", result.tokens.size()},
+      {"generated_tps", result.generated_tps()},
+      {"ttft_ms", t.open + t.map + t.pack + t.upload + t.graph + prefill},
+      {"ttft_parts_ms",
+       {{"open", t.open},
+        {"map", t.map},
+        {"pack", t.pack},
+        {"upload", t.upload},
+        {"graph", t.graph},
+        {"prefill", prefill}}},
+      {"finish", finish_reason_name(result.finish)},
+      {"threads", info.threads},
+      {"device", info.device},
+      {"act", info.act},
+      {"kv", info.kv},
+      {"family", info.family},
+      {"context", info.context},
+      {"weight_bytes", info.weight_bytes},
+      {"step_bytes", info.step_bytes},
+      {"sampling", describe(sampling)},
+  };
+  for (const auto& [name, count] : kernels) json["kernels"][name] = count;
+  return json;
+}
+
+void print_rates(const EngineInfo& info, const engine::CompletionResult& result, const SamplingParams& sampling,
+                 int64_t budget) {
+  const LoadTimes& t = info.times;
+  const double prefill = result.times.first_token - result.times.start;
+  std::fprintf(stderr, "\nprompt     %6lld tokens, %8.1f tokens/s\n", static_cast<long long>(result.prompt_tokens),
+               result.prompt_tps());
+  std::fprintf(stderr, "generated  %6zu tokens, %8.1f tokens/s", result.tokens.size(), result.generated_tps());
+  if (static_cast<int64_t>(result.tokens.size()) < budget)
+    std::fprintf(stderr, " (ended before the %lld asked for: %s)", static_cast<long long>(budget),
+                 finish_reason_name(result.finish));
+  std::fprintf(
+      stderr, "\nfirst token after %.0f ms: open %.0f, map %.0f, pack %.0f, upload %.0f, graph %.0f, prefill %.0f\n",
+      t.open + t.map + t.pack + t.upload + t.graph + prefill, t.open, t.map, t.pack, t.upload, t.graph, prefill);
+  std::fprintf(stderr, "%s, %d threads, act %s, kv %s, %s; a decode step reads %.1f MB of weights\n",
+               info.device.c_str(), info.threads, info.act.c_str(), info.kv.c_str(), describe(sampling).c_str(),
+               static_cast<double>(info.step_bytes) / 1e6);
+}
+
+Result<std::string> prompt_text(const GenerateFlags& flags) {
+  if (flags.prompt_option->count() == 0 && flags.file_option->count() == 0)
+    return fail(ErrorCode::kInvalidArgument, "no prompt; give -p TEXT or -f FILE (- for standard input)");
+  if (flags.file_option->count() > 0) return read_text_file(flags.file);
+  return flags.prompt;
+}
+
+Status generate(const GenerateFlags& flags) {
+  GALVANI_TRY(LoadOptions options, flags.model.load_options());
+  GALVANI_TRY(const std::string prompt, prompt_text(flags));
+  GALVANI_TRY(const ModelText text, ModelText::open(options.model));
+  Request request;
+  if (flags.chat) {
+    const auto messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}});
+    GALVANI_TRY(request.prompt, text.chat_ids(messages, {}, {}));
+  } else {
+    GALVANI_TRY(request.prompt, text.tokenizer->encode(prompt, {.add_special = !flags.no_special}));
+  }
+  if (request.prompt.empty())
+    return fail(ErrorCode::kInvalidArgument,
+                "the prompt is empty, and this model puts no token before it; give at least one character");
+
+  options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());
+  GALVANI_TRY(const auto engine, Engine::load(options));
+  GALVANI_TRY(request.sampling, flags.sampling.params(engine->info().default_sampling));
+  request.max_tokens = flags.sampling.max_tokens;
+  request.ignore_eos = flags.sampling.ignore_eos;
+  const SamplingParams sampling = request.sampling;
+
+  std::signal(SIGINT, on_interrupt);
+  const engine::CompletionOptions completion{.stop = flags.sampling.stop,
+                                             .cancelled = [] { return g_interrupted.load(); }};
+  GALVANI_TRY(const auto result,
+              engine::complete(*engine, text.tokenizer, std::move(request), completion, [](const std::string& piece) {
+                std::fwrite(piece.data(), 1, piece.size(), stdout);
+                std::fflush(stdout);
+              }));
+  std::fputc('\n', stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(ErrorCode::kIo, "writing to standard output failed");
+  print_rates(engine->info(), result, sampling, flags.sampling.max_tokens);
+  if (!flags.stats.empty())
+    GALVANI_TRY_VOID(write_text_file(
+        flags.stats, stats_json(engine->info(), result, sampling, engine->kernels_run()).dump(2) + "\n"));
+  if (result.finish == FinishReason::kCancelled) return fail(ErrorCode::kCancelled, "interrupted");
+  return {};
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* verb = app.add_subcommand("generate", "continue a prompt; streams text, prints rates at the end");
+  flags->model.add_to(*verb, true);
+  flags->sampling.add_to(*verb);
+  flags->prompt_option = verb->add_option("-p,--prompt", flags->prompt, "the prompt");
+  flags->file_option = verb->add_option("-f,--file", flags->file, "read the prompt from a file (- for standard input)");
+  flags->prompt_option->excludes(flags->file_option);
+  verb->add_flag("--chat", flags->chat, "the prompt is a user's message: wrap it in the model's chat template");
+  verb->add_flag("--no-special", flags->no_special, "do not add the model's BOS token before a raw prompt");
+  verb->add_option("--stats", flags->stats, "write the figures to this file as JSON");
+  verb->callback([flags, &action] {
+    action = [flags] {
+      const Status done = generate(*flags);
+      return done ? kYes : report(done.error());
+    };
+  });
+}
+
+}  // namespace galvani::cli

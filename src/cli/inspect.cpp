@@ -1,0 +1,143 @@
+// galvani inspect: what a checkpoint holds and what running it would take, without reading its weights.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "cli/cli.h"
+#include "core/error.h"
+#include "exec/recording_ops.h"
+#include "models/model.h"
+
+namespace galvani::cli {
+namespace {
+
+struct InspectFlags {
+  ModelFlags model;
+  bool all = false;
+  int sequences = 1;
+};
+
+struct Row {
+  std::string name, shape, format;
+  int64_t bits_times_weights = 0, weights = 0, bytes = 0;
+  int count = 0;
+};
+
+// "model.layers.7.mlp.up_proj" and its siblings of other layers are one row.
+std::string folded_name(const std::string& name) {
+  std::string folded;
+  for (size_t i = 0; i < name.size();) {
+    const bool number = std::isdigit(static_cast<unsigned char>(name[i])) && i > 0 && name[i - 1] == '.';
+    size_t end = i;
+    while (number && end < name.size() && std::isdigit(static_cast<unsigned char>(name[end]))) ++end;
+    if (number && (end == name.size() || name[end] == '.')) {
+      folded += '*';
+      i = end;
+    } else {
+      folded += name[i++];
+    }
+  }
+  return folded;
+}
+
+std::vector<Row> rows_of(const exec::RecordingOps& ops, bool all) {
+  std::vector<Row> rows;
+  for (const auto& matrix : ops.matrices()) {
+    const quant::MatrixSource& source = *matrix.source;
+    Row row{.name = all ? source.name() : folded_name(source.name()),
+            .shape = fmt::format("{} x {}", source.rows(), source.cols()),
+            .format = source.format()};
+    if (matrix.embedding) row.format += matrix.multiplied ? " (tied)" : " (look-up)";
+    auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& r) {
+      return r.name == row.name && r.shape == row.shape && r.format == row.format;
+    });
+    if (found == rows.end()) {
+      rows.push_back(row);
+      found = rows.end() - 1;
+    }
+    ++found->count;
+    found->bytes += source.file_bytes();
+    found->weights += source.rows() * source.cols();
+  }
+  return rows;
+}
+
+std::string megabytes(int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
+
+void print_table(const std::vector<Row>& rows) {
+  size_t name_width = 6;
+  for (const Row& row : rows) name_width = std::max(name_width, row.name.size());
+  fmt::print("\n{:<{}}  {:>5}  {:>16}  {:<28} {:>9}  {:>11}\n", "matrix", name_width, "count", "rows x cols", "format",
+             "bits/wt", "bytes");
+  for (const Row& row : rows)
+    fmt::print("{:<{}}  {:>5}  {:>16}  {:<28} {:>9.3f}  {:>11}\n", row.name, name_width, row.count, row.shape,
+               row.format, 8.0 * static_cast<double>(row.bytes) / static_cast<double>(row.weights),
+               megabytes(row.bytes));
+}
+
+void print_state(const exec::StateSpec& spec, const exec::StateOptions& options) {
+  const exec::StatePlan plan = exec::plan_state(spec, options);
+  fmt::print("\nmemory for {} sequence(s) of {} tokens, {} keys and values\n", options.max_sequences, options.context,
+             dtype_name(options.kv_dtype));
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
+    const exec::KvGroupSpec& group = spec.groups[g];
+    const int64_t per_token =
+        int64_t{group.layers} * group.kv_heads * (group.k_dim + group.v_dim) * dtype_bytes(options.kv_dtype);
+    fmt::print("  {:<8} {} layers, {} kv heads x {}{}: {} bytes a token, {} pages of 64 = {}\n", group.name,
+               group.layers, group.kv_heads, group.k_dim,
+               group.window > 0 ? fmt::format(", window {}", group.window) : "", per_token, plan.group_pages[g],
+               megabytes(plan.group_bytes[g]));
+  }
+  for (const exec::SlotSpec& slot : spec.slots) fmt::print("  slot {} {}\n", slot.name, slot.shape.str());
+  if (plan.slot_bytes > 0) fmt::print("  recurrent state: {}\n", megabytes(plan.slot_bytes));
+}
+
+Status inspect(const InspectFlags& flags) {
+  GALVANI_TRY(const std::string path, flags.model.path());
+  GALVANI_TRY(const auto checkpoint, quant::Checkpoint::open(path));
+  exec::RecordingOps ops;
+  GALVANI_TRY(const auto model, models::load_model(*checkpoint, ops));
+  const models::ModelInfo& info = model->info();
+  const nlohmann::json& config = checkpoint->config();
+  const auto number = [&](const char* key) {
+    const auto found = config.find(key);
+    return found != config.end() && found->is_number() ? found->dump() : std::string("-");
+  };
+  constexpr const char* kFormats[] = {"Hugging Face safetensors", "MLX safetensors", "GGUF"};
+  fmt::print("{}\n", path);
+  fmt::print("  family {}, {}\n", info.family, kFormats[static_cast<int>(checkpoint->format())]);
+  fmt::print("  layers {}, hidden {}, intermediate {}, heads {}, kv heads {}, vocabulary {}, context {}\n", info.layers,
+             info.hidden, number("intermediate_size"), number("num_attention_heads"), number("num_key_value_heads"),
+             info.vocab, info.context);
+  print_table(rows_of(ops, flags.all));
+  fmt::print("\nweights {} in the file; a decode step of one sequence reads {} of them\n",
+             megabytes(ops.weight_bytes()), megabytes(ops.step_bytes()));
+  exec::StateOptions state{
+      .context = flags.model.context > 0 ? flags.model.context : std::min<int64_t>(info.context, 4096),
+      .max_sequences = flags.sequences};
+  state.kv_dtype = flags.model.kv == "f16" ? DType::kF16 : flags.model.kv == "bf16" ? DType::kBF16 : DType::kF32;
+  print_state(model->state_spec(), state);
+  return {};
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<InspectFlags>();
+  CLI::App* verb = app.add_subcommand("inspect", "tensors, bits, bytes a decode step reads, memory plan");
+  flags->model.add_to(*verb, false);
+  verb->add_option("-c,--ctx-size", flags->model.context, "context to plan memory for")
+      ->check(CLI::Range(int64_t{1}, (int64_t{1} << 31) - 1));
+  verb->add_option("--kv", flags->model.kv, "type of keys and values to plan for")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  verb->add_option("--sequences", flags->sequences, "sequences to plan memory for")->check(CLI::Range(1, 4096));
+  verb->add_flag("--all", flags->all, "one row a tensor instead of folding layers");
+  verb->callback([flags, &action] {
+    action = [flags] {
+      const Status done = inspect(*flags);
+      return done ? kYes : report(done.error());
+    };
+  });
+}
+
+}  // namespace galvani::cli

@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include "cli/cli.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "galvani/version.h"
+
+#include <unistd.h>
+
+namespace {
+
+// Reading a mapped file that was cut short meanwhile raises SIGBUS; say so instead of dying without a word.
+extern "C" void on_bus_error(int) {
+  constexpr char kMessage[] =
+      "\nerror: a model file became shorter while it was being read; do not change files while they are loaded\n";
+  const ssize_t ignored = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  (void)ignored;
+  _exit(galvani::cli::kNo);
+}
+
+// CLI11 takes no single-dash word; llama.cpp's -hf is spelled --hf for it.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> result;
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    if (word == "-hf") word = "--hf";
+    if (word.rfind("-hf=", 0) == 0) word.insert(0, "-");
+    result.push_back(std::move(word));
+  }
+  std::reverse(result.begin(), result.end());  // the order CLI11's vector overload wants
+  return result;
+}
+
+int run(int argc, char** argv) {
+  using namespace galvani::cli;
+  CLI::App app("Galvani runs quantized language models.");
+  app.set_version_flag("--version", "galvani " GALVANI_VERSION_STRING);
+  app.require_subcommand(1);
+  bool verbose = false;
+  app.add_flag("-v,--verbose", verbose, "print what is being done");
+  Action action;
+  add_generate(app, action);
+  add_chat(app, action);
+  add_inspect(app, action);
+  add_tokenize(app, action);
+  add_eval(app, action);
+  try {
+    app.parse(arguments(argc, argv));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kYes : kCannotAnswer;
+  }
+  galvani::init_logging(verbose);
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGBUS, on_bus_error);
+  try {
+    return run(argc, argv);
+  } catch (const galvani::InternalError& error) {
+    std::fprintf(stderr, "error: %s\nThis is a bug in Galvani; please report it with the command you ran.\n",
+                 error.message.c_str());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "error: not enough memory\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\nThis is a bug in Galvani; please report it with the command you ran.\n",
+                 error.what());
+  }
+  return galvani::cli::kNo;
+}
