@@ -32,11 +32,6 @@ void* Arena::allocate(size_t bytes) {
   return result;
 }
 
-void Arena::reset() {
-  block_ = 0;
-  used_ = 0;
-}
-
 size_t Arena::capacity_bytes() const noexcept {
   size_t total = 0;
   for (const Block& block : blocks_) total += block.size;

@@ -14,7 +14,16 @@ class Arena {
   /// Uninitialised memory that lives until the next reset().
   void* allocate(size_t bytes);
   /// Everything handed out so far is free again; the memory stays with the arena.
-  void reset();
+  void reset() { rewind({}); }
+  /// A point to come back to: rewind(mark) frees what was handed out since mark().
+  struct Mark {
+    size_t block = 0, used = 0;
+  };
+  Mark mark() const noexcept { return {block_, used_}; }
+  void rewind(Mark mark) noexcept {
+    block_ = mark.block;
+    used_ = mark.used;
+  }
   size_t capacity_bytes() const noexcept;
 
  private:

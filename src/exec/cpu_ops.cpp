@@ -39,7 +39,12 @@ class CpuOps final : public Ops {
 
   void begin_step(const Batch& batch, State& state) override;
   Status finish_step() override { return status_; }
-  void begin_layer(int layer) override { layer_ = layer; }
+  void begin_layer(int layer) override {
+    // One layer's activations fit into the caches; a whole pass's would not.
+    if (layer == 0) layers_begin_ = arena_.mark();
+    if (layer > 0) arena_.rewind(layers_begin_);
+    layer_ = layer;
+  }
 
   Act embed(EmbeddingRef table, float scale) override;
   Act linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) override;
@@ -84,6 +89,7 @@ class CpuOps final : public Ops {
   QmatmulArm matmul_arm_ = QmatmulArm::kAuto;
   kernels::AttentionArm attention_arm_ = kernels::AttentionArm::kAuto;
   Arena arena_;
+  Arena::Mark layers_begin_;
   const Batch* batch_ = nullptr;
   State* state_ = nullptr;
   Status status_;

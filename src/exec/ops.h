@@ -128,7 +128,8 @@ class Ops {
   virtual void begin_step(const Batch& batch, State& state) = 0;
   /// First error of the step, if any. Outputs are complete when it returns.
   virtual Status finish_step() = 0;
-  /// Layer that the following calls belong to, for counters, taps and traces; -1 outside layers.
+  /// Layer that the following calls belong to, for counters, taps and traces; -1 outside layers. Activations made
+  /// inside a layer are gone when the next one begins; those made before layer 0 (the residual stream) last the step.
   virtual void begin_layer(int layer) = 0;
 
   /// x[r] = table[token of r] · scale; the residual stream.

@@ -26,5 +26,17 @@ TEST(Arena, PiecesAreAlignedDisjointAndReused) {
   EXPECT_EQ(arena.capacity_bytes(), capacity);
 }
 
+TEST(Arena, RewindFreesWhatCameAfterTheMark) {
+  Arena arena(256);
+  void* kept = arena.allocate(64);
+  const Arena::Mark mark = arena.mark();
+  void* first = arena.allocate(64);
+  void* big = arena.allocate(4096);
+  arena.rewind(mark);
+  EXPECT_EQ(arena.allocate(64), first);
+  EXPECT_EQ(arena.allocate(4096), big);
+  EXPECT_NE(arena.allocate(64), kept);
+}
+
 }  // namespace
 }  // namespace galvani
