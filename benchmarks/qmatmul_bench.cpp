@@ -15,6 +15,7 @@
 #include "core/dtype.h"
 #include "core/parallel.h"
 #include "device/cpu_caps.h"
+#include "kernels/common/large_pages.h"
 #include "kernels/qmatmul/qmatmul.h"
 
 #if defined(__x86_64__)
@@ -108,16 +109,15 @@ double g_sink = 0;
 class ReadLimit {
  public:
   static constexpr int64_t kBytes = int64_t{192} << 20;
-  ReadLimit() : data_(static_cast<size_t>(kBytes / 8)) {
-    parallel_for(kBytes / 8, 4096,
-                 [&](int64_t a, int64_t b, int) { std::fill(data_.begin() + a, data_.begin() + b, 3); });
+  ReadLimit() : memory_(kBytes), data_(reinterpret_cast<uint64_t*>(memory_.data())) {
+    parallel_for(kBytes / 8, 4096, [&](int64_t a, int64_t b, int) { std::fill(data_ + a, data_ + b, 3); });
   }
   void read() const {
     parallel_for(kBytes / 8, 4096, [&](int64_t a, int64_t b, int) {
       uint64_t sums[8] = {};
       for (int64_t i = a; i + 8 <= b; i += 8) {
-        __builtin_prefetch(data_.data() + i + 256);
-        for (int j = 0; j < 8; ++j) sums[j] += data_[static_cast<size_t>(i + j)];
+        __builtin_prefetch(data_ + i + 256);
+        for (int j = 0; j < 8; ++j) sums[j] += data_[i + j];
       }
       uint64_t sum = 0;
       for (const uint64_t s : sums) sum += s;
@@ -129,7 +129,8 @@ class ReadLimit {
   }
 
  private:
-  std::vector<uint64_t> data_;
+  LargePageBuffer memory_;
+  uint64_t* data_;
 };
 
 #if defined(__x86_64__)

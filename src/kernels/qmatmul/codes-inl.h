@@ -138,17 +138,17 @@ HWY_INLINE F32V LoadScales(ScaleForm form, const std::byte* at, const std::byte*
 /// Scales and biases of the rows of a block that start at lane `first`.
 struct Lanes16 {
   Lanes16(const PackedMatrix& matrix, const std::byte* from, int64_t first_lane)
-      : w(matrix), block(from), first(first_lane), has_bias(matrix.bias_form != ScaleForm::kNone) {}
+      : w(matrix), scales(from), first(first_lane), has_bias(matrix.bias_form != ScaleForm::kNone) {}
   HWY_INLINE F32V Scale(int64_t group) const {
-    return LoadScales(w.scale_form, block + w.scale_at, block + w.scale_super_at, group * kBlockRows + first,
+    return LoadScales(w.scale_form, scales + w.scale_at, scales + w.scale_super_at, group * kBlockRows + first,
                       group * w.group / kSuperCols * kBlockRows + first);
   }
   HWY_INLINE F32V Bias(int64_t group) const {
-    return LoadScales(w.bias_form, block + w.bias_at, block + w.bias_super_at, group * kBlockRows + first,
+    return LoadScales(w.bias_form, scales + w.bias_at, scales + w.bias_super_at, group * kBlockRows + first,
                       group * w.group / kSuperCols * kBlockRows + first);
   }
   const PackedMatrix& w;
-  const std::byte* block;
+  const std::byte* scales;
   int64_t first;
   bool has_bias;
 };

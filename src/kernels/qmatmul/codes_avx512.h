@@ -100,11 +100,11 @@ GALVANI_AVX512BF16_INLINE __m512 load_scales(ScaleForm form, const std::byte* at
 /// Scales and biases of one block.
 struct BlockScales {
   const PackedMatrix& w;
-  const std::byte* block;
+  const std::byte* scales;  ///< of the block
   GALVANI_AVX512BF16_INLINE __m512 load(const BlockScales& s, bool bias, int64_t group) {
     const int64_t super = group * s.w.group / kSuperCols;
-    return bias ? load_scales(s.w.bias_form, s.block + s.w.bias_at, s.block + s.w.bias_super_at, group, super)
-                : load_scales(s.w.scale_form, s.block + s.w.scale_at, s.block + s.w.scale_super_at, group, super);
+    return bias ? load_scales(s.w.bias_form, s.scales + s.w.bias_at, s.scales + s.w.bias_super_at, group, super)
+                : load_scales(s.w.scale_form, s.scales + s.w.scale_at, s.scales + s.w.scale_super_at, group, super);
   }
 };
 

@@ -83,7 +83,6 @@ void CpuInput::prepare(const float* x, int64_t m, int64_t k, int64_t x_stride, A
   // A stride of a multiple of 4 KB would put all rows of a tile into one cache set.
   in.stride = in.padded_k + (in.padded_k % 512 == 0 ? 32 : 0);
   in.sums_stride = in.sums_offset(0);
-  in.sums.resize(static_cast<size_t>(m * in.sums_stride));
   in.zeroed_rows = 0;
   in.has_f32 = arithmetic != Arithmetic::kBF16;
   in.require_rows(m <= 2 ? m : m <= 4 ? 4 : ceil_div(m, 8) * 8);
@@ -96,6 +95,7 @@ void CpuInput::prepare(const float* x, int64_t m, int64_t k, int64_t x_stride, A
 }
 
 void CpuInput::Impl::require_rows(int64_t rows) {
+  sums.resize(std::max(sums.size(), static_cast<size_t>(rows * sums_stride)));
   const int64_t size = arithmetic == Arithmetic::kBF16 ? 2 : 4;
   AlignedBuffer& buffer = arithmetic == Arithmetic::kBF16 ? bf16 : f32;
   grow(buffer, rows * stride * size);

@@ -121,16 +121,20 @@ Status check_affine(const quant::MatrixSource& source) {
   return {};
 }
 
-void allocate(PackedMatrix& w) { w.data = AlignedBuffer(static_cast<size_t>(w.blocks * w.block_bytes)); }
+/// Zeroes the blocks that rows [first, end) of the packed matrix touch; `first` starts a block.
+void clear_blocks(PackedMatrix& w, int64_t first, int64_t end) {
+  const int64_t b0 = first / kBlockRows, b1 = (end + kBlockRows - 1) / kBlockRows;
+  std::memset(w.block(b0), 0, static_cast<size_t>((b1 - b0) * w.block_bytes));
+}
 
 Status pack_affine(const quant::MatrixSource& source, int64_t r0, PackedMatrix& w) {
   GALVANI_TRY_VOID(check_affine(source));
   w.kind = PackKind::kAffine, w.bits = source.bits(), w.group = source.group();
   const int64_t groups = w.cols / w.group;
-  std::vector<quant::AffineTensor> chunks(static_cast<size_t>((w.rows + kChunkRows - 1) / kChunkRows));
+  w.allocate_data();
   std::vector<float> scales(static_cast<size_t>(w.rows * groups)), biases(scales.size());
   const auto read = [&](int64_t first, int64_t end) -> Status {
-    GALVANI_TRY(quant::AffineTensor tensor, source.affine(first, end, 0, w.cols));
+    GALVANI_TRY(const quant::AffineTensor tensor, source.affine(first, end, 0, w.cols));
     const quant::AffineView& view = tensor.view;
     if (view.rows != end - first || view.cols != w.cols || view.bits != w.bits || view.group != w.group)
       return fail(ErrorCode::kInternal, "{}: affine({}, {}) returned [{}, {}] of {} bits, group {}", source.name(),
@@ -140,7 +144,11 @@ Status pack_affine(const quant::MatrixSource& source, int64_t r0, PackedMatrix& 
       scales[static_cast<size_t>(base + i)] = scale_value(view.scales, view.scale_dtype, i);
       biases[static_cast<size_t>(base + i)] = scale_value(view.biases, view.scale_dtype, i);
     }
-    chunks[static_cast<size_t>((first - r0) / kChunkRows)] = std::move(tensor);
+    clear_blocks(w, first - r0, end - r0);
+    for (int64_t i = 0; i < view.rows; ++i) {
+      const int64_t row = first - r0 + i;
+      pack_code_row(w, view.codes + i * view.row_code_bytes(), w.block(row / kBlockRows), row % kBlockRows);
+    }
     return {};
   };
   GALVANI_TRY_VOID(for_chunks(r0, r0 + w.rows, read));
@@ -149,19 +157,12 @@ Status pack_affine(const quant::MatrixSource& source, int64_t r0, PackedMatrix& 
   w.scale_form = scale_form_for(scale_values);
   w.bias_form = centred ? ScaleForm::kNone : scale_form_for(bias_values);
   w.zero = centred ? 0.0f : static_cast<float>(1 << (w.bits - 1));
-  w.set_layout();
-  allocate(w);
-  parallel_for(w.blocks, kChunkRows / kBlockRows, [&](int64_t begin, int64_t end, int) {
+  w.allocate_scales();
+  parallel_for(w.blocks, 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
-      std::byte* block = w.data.data() + b * w.block_bytes;
-      std::memset(block, 0, static_cast<size_t>(w.block_bytes));
-      quant::AffineTensor& chunk = chunks[static_cast<size_t>(b * kBlockRows / kChunkRows)];
-      const int64_t first = b * kBlockRows % kChunkRows;
-      for (int64_t i = 0; i < std::min(kBlockRows, chunk.view.rows - first); ++i)
-        pack_code_row(w, chunk.view.codes + (first + i) * chunk.view.row_code_bytes(), block, i);
-      pack_scales(scale_values, w.scale_form, b, block + w.scale_at, block + w.scale_super_at);
-      pack_scales(bias_values, w.bias_form, b, block + w.bias_at, block + w.bias_super_at);
-      if (first + kBlockRows >= chunk.view.rows) chunk = {};  // its bytes are no longer needed
+      std::byte* to = w.block_scales(b);
+      pack_scales(scale_values, w.scale_form, b, to + w.scale_at, to + w.scale_super_at);
+      pack_scales(bias_values, w.bias_form, b, to + w.bias_at, to + w.bias_super_at);
     }
   });
   w.layout = fmt::format("affine{} g{} scale {}{}", w.bits, w.group, scale_form_name(w.scale_form),
@@ -224,20 +225,20 @@ Result<bool> pack_table4(const quant::MatrixSource& source, int64_t r0, PackedMa
   if (!fits) return false;
   const GroupValues scale_values{scales, groups, group};
   w.scale_form = scale_form_for(scale_values), w.bias_form = ScaleForm::kNone;
-  w.set_layout();
-  allocate(w);
+  w.allocate_data();
+  w.allocate_scales();
   parallel_for(w.blocks, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
-      std::byte* block = w.data.data() + b * w.block_bytes;
-      std::memset(block, 0, static_cast<size_t>(w.block_bytes));
-      for (int64_t i = 0; i < std::min(kBlockRows, w.rows - b * kBlockRows); ++i)
+      const int64_t last = std::min(w.rows, (b + 1) * kBlockRows);
+      clear_blocks(w, b * kBlockRows, last);
+      for (int64_t row = b * kBlockRows; row < last; ++row)
         for (int64_t u = 0; u < w.units; ++u) {
           uint32_t part[kUnitCols] = {};
-          const uint8_t* from = codes.data() + (b * kBlockRows + i) * w.cols + u * kUnitCols;
+          const uint8_t* from = codes.data() + row * w.cols + u * kUnitCols;
           std::copy_n(from, std::min(kUnitCols, w.cols - u * kUnitCols), part);
-          put_unit<4>(part, block + u * 256, i);
+          put_unit<4>(part, w.block(b) + u * 256, row % kBlockRows);
         }
-      pack_scales(scale_values, w.scale_form, b, block + w.scale_at, block + w.scale_super_at);
+      pack_scales(scale_values, w.scale_form, b, w.block_scales(b) + w.scale_at, w.block_scales(b) + w.scale_super_at);
     }
   });
   w.layout = fmt::format("table4 g{} scale {}", group, scale_form_name(w.scale_form));
@@ -265,16 +266,14 @@ Result<PackKind> dense_kind(const quant::MatrixSource& source, int64_t r0, int64
 Status pack_dense(const quant::MatrixSource& source, int64_t r0, PackedMatrix& w) {
   GALVANI_TRY(w.kind, dense_kind(source, r0, r0 + w.rows));
   w.bits = 0, w.group = 0, w.scale_form = w.bias_form = ScaleForm::kNone;
-  w.set_layout();
-  allocate(w);
+  w.allocate_data();
   w.layout = w.kind == PackKind::kBF16 ? "dense bf16" : w.kind == PackKind::kF16 ? "dense f16" : "dense f32";
   return for_chunks(r0, r0 + w.rows, [&](int64_t first, int64_t end) -> Status {
     std::vector<float> values(static_cast<size_t>((end - first) * w.cols));
     GALVANI_TRY_VOID(source.dequant_rows(first, end, values.data()));
-    const int64_t block0 = (first - r0) / kBlockRows, block1 = (end - r0 + kBlockRows - 1) / kBlockRows;
-    std::memset(w.data.data() + block0 * w.block_bytes, 0, static_cast<size_t>((block1 - block0) * w.block_bytes));
+    clear_blocks(w, first - r0, end - r0);
     for (int64_t r = first; r < end; ++r) {
-      std::byte* block = w.data.data() + (r - r0) / kBlockRows * w.block_bytes;
+      std::byte* block = w.block((r - r0) / kBlockRows);
       const int64_t row = (r - r0) % kBlockRows;
       const float* from = values.data() + (r - first) * w.cols;
       for (int64_t c = 0; c < w.cols; ++c) {

@@ -31,41 +31,49 @@ uint32_t unit_get(const uint16_t* words, int bits, int slot) {
   return code;
 }
 
-void PackedMatrix::set_layout() {
-  const auto up = [](int64_t n, int64_t to) { return (n + to - 1) / to * to; };
-  padded_cols = up(cols, kUnitCols);
+namespace {
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+void PackedMatrix::allocate_data() {
+  padded_cols = round_up(cols, kUnitCols);
   units = padded_cols / kUnitCols;
   blocks = (rows + kBlockRows - 1) / kBlockRows;
-  int64_t at = 0;
-  const auto take = [&](int64_t bytes) {
-    const int64_t start = at;
-    at = up(at + bytes, 16);
-    return start;
-  };
   switch (kind) {
     case PackKind::kBF16:
-    case PackKind::kF16: take(padded_cols * kBlockRows * 2); break;
-    case PackKind::kF32: take(padded_cols * kBlockRows * 4); break;
+    case PackKind::kF16: block_bytes = padded_cols * kBlockRows * 2; break;
+    case PackKind::kF32: block_bytes = padded_cols * kBlockRows * 4; break;
     case PackKind::kAffine:
-    case PackKind::kTable4: {
-      groups = (padded_cols + group - 1) / group;
-      const int64_t supers = (padded_cols + kSuperCols - 1) / kSuperCols;
-      const auto super = [&](ScaleForm form) { return form == ScaleForm::kTwoLevel ? supers * kBlockRows * 4 : 0; };
-      take(units * bits * 64);
-      scale_at = take(groups * kBlockRows * scale_form_bytes(scale_form));
-      scale_super_at = take(super(scale_form));
-      bias_at = take(groups * kBlockRows * scale_form_bytes(bias_form));
-      bias_super_at = take(super(bias_form));
-      break;
-    }
+    case PackKind::kTable4: block_bytes = units * bits * 64; break;
   }
-  block_bytes = up(at, 64);
+  data = LargePageBuffer(static_cast<size_t>(blocks * block_bytes));
   packed_bytes = blocks * block_bytes;
 }
 
-float packed_scale(const PackedMatrix& w, const std::byte* block, bool bias, int64_t group, int row) {
+void PackedMatrix::allocate_scales() {
+  groups = (padded_cols + group - 1) / group;
+  const int64_t supers = (padded_cols + kSuperCols - 1) / kSuperCols;
+  int64_t at = 0;
+  const auto take = [&](int64_t bytes) {
+    const int64_t start = at;
+    at = round_up(at + bytes, 16);
+    return start;
+  };
+  const auto super = [&](ScaleForm form) { return form == ScaleForm::kTwoLevel ? supers * kBlockRows * 4 : 0; };
+  scale_at = take(groups * kBlockRows * scale_form_bytes(scale_form));
+  scale_super_at = take(super(scale_form));
+  bias_at = take(groups * kBlockRows * scale_form_bytes(bias_form));
+  bias_super_at = take(super(bias_form));
+  block_scale_bytes = at;
+  scales = LargePageBuffer(static_cast<size_t>(blocks * block_scale_bytes));
+  std::memset(scales.data(), 0, static_cast<size_t>(blocks * block_scale_bytes));
+  packed_bytes = blocks * (block_bytes + block_scale_bytes);
+}
+
+float packed_scale(const PackedMatrix& w, const std::byte* scales, bool bias, int64_t group, int row) {
   const ScaleForm form = bias ? w.bias_form : w.scale_form;
-  const std::byte* at = block + (bias ? w.bias_at : w.scale_at);
+  const std::byte* at = scales + (bias ? w.bias_at : w.scale_at);
   const int64_t index = group * kBlockRows + row;
   const auto half = [&] {
     uint16_t value;
@@ -84,7 +92,7 @@ float packed_scale(const PackedMatrix& w, const std::byte* block, bool bias, int
     case ScaleForm::kF32: return single(at, index);
     case ScaleForm::kTwoLevel: {
       const int64_t super = group * w.group / kSuperCols;
-      const float top = single(block + (bias ? w.bias_super_at : w.scale_super_at), super * kBlockRows + row);
+      const float top = single(scales + (bias ? w.bias_super_at : w.scale_super_at), super * kBlockRows + row);
       return top * static_cast<float>(static_cast<int8_t>(at[index]));
     }
   }
@@ -113,7 +121,7 @@ void qmatmul_unpack(const CpuMatrix& matrix, int64_t r0, int64_t r1, float* out)
       const auto* words = reinterpret_cast<const uint16_t*>(block + c / kUnitCols * w.bits * 64) + row * 2 + c % 2;
       const uint32_t code = unit_get(words, w.bits, static_cast<int>(c % kUnitCols / 2));
       const int64_t group = c / w.group;
-      const float scale = packed_scale(w, block, false, group, row);
+      const float scale = packed_scale(w, w.scales_of(block), false, group, row);
       if (w.kind == PackKind::kTable4) {
         to[c] = scale * static_cast<float>(w.table[code]);
         continue;
@@ -121,7 +129,7 @@ void qmatmul_unpack(const CpuMatrix& matrix, int64_t r0, int64_t r1, float* out)
       const int half = 1 << (w.bits - 1);
       const int centred = static_cast<int>(code ^ static_cast<uint32_t>(half)) - half;  // sign-extended
       const float value = scale * (static_cast<float>(centred) + w.zero);
-      to[c] = w.bias_form == ScaleForm::kNone ? value : value + packed_scale(w, block, true, group, row);
+      to[c] = w.bias_form == ScaleForm::kNone ? value : value + packed_scale(w, w.scales_of(block), true, group, row);
     }
   }
 }

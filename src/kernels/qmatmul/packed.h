@@ -12,11 +12,11 @@
 ///   6 bits: per 8 slots three vectors A, B, C of two codes each (slots 0…5); slot 6 = A's top 4 bits, then bits 12–13
 ///   of C; slot 7 = B's top 4 bits, then bits 14–15 of C.
 /// Affine codes are stored as signed numbers q − 2^(bits−1), two's complement, which centres them.
-/// Scales and biases follow the codes, group by group, 16 rows side by side.
+/// Scales and biases lie in a buffer of their own, block by block, group by group, 16 rows side by side.
 /// Dense: kBF16 is slots of pairs; kF16 and kF32 are columns of 16.
 #include <cstdint>
 
-#include "core/arena.h"
+#include "kernels/common/large_pages.h"
 #include "kernels/qmatmul/qmatmul.h"
 
 namespace galvani::kernels {
@@ -70,17 +70,27 @@ struct PackedMatrix final : CpuMatrix {
   /// w = scale · (code + zero) + bias with the signed code; 0 when there is no bias, else 2^(bits-1).
   float zero = 0;
   int8_t table[16] = {};  ///< kTable4: w = scale · table[code]
-  int64_t padded_cols = 0, units = 0, groups = 0, blocks = 0, block_bytes = 0;
-  /// Offsets in a block.
+  int64_t padded_cols = 0, units = 0, groups = 0, blocks = 0;
+  int64_t block_bytes = 0, block_scale_bytes = 0;
+  /// Offsets in a block's scales.
   int64_t scale_at = 0, scale_super_at = 0, bias_at = 0, bias_super_at = 0;
-  AlignedBuffer data;
+  LargePageBuffer data, scales;
 
   const std::byte* block(int64_t i) const { return data.data() + i * block_bytes; }
-  /// Sets every size and offset from kind, bits, group, forms, rows and cols.
-  void set_layout();
+  /// The scales that belong to a block of data.
+  const std::byte* scales_of(const std::byte* of_block) const {
+    return scales.data() + (of_block - data.data()) / block_bytes * block_scale_bytes;
+  }
+  std::byte* block(int64_t i) { return data.data() + i * block_bytes; }
+  std::byte* block_scales(int64_t i) { return scales.data() + i * block_scale_bytes; }
+
+  /// Sizes and buffer of the codes or elements, from kind, bits, group, rows and cols.
+  void allocate_data();
+  /// Offsets and buffer of the scales, from their forms as well; zeroed. Sets packed_bytes.
+  void allocate_scales();
 };
 
-/// Scale (or bias) of `row` and `group`, scalar.
-float packed_scale(const PackedMatrix& w, const std::byte* block, bool bias, int64_t group, int row);
+/// Scale (or bias) of `row` and `group` in a block's scales, scalar.
+float packed_scale(const PackedMatrix& w, const std::byte* scales, bool bias, int64_t group, int row);
 
 }  // namespace galvani::kernels

@@ -47,7 +47,7 @@ template <int kBits, bool kGroup16>
 GALVANI_AVX512BF16 void unpack_codes(const PackedMatrix& w, const std::byte* block, int64_t k0, int64_t k1,
                                      uint16_t* out) {
   const CodeTables tables = make_code_tables(w, true);
-  const BlockScales scales{w, block};
+  const BlockScales scales{w, w.scales_of(block)};
   const __m512i order = interleave_order();
   for (int64_t u = k0 / kUnitCols; u < k1 / kUnitCols; ++u, out += kUnitCols * kBlockRows) {
     __m512i v[kBits];

@@ -22,15 +22,19 @@ constexpr int kBlocks = kLanes >= 16 ? 3 : 1;  ///< of a tile
 constexpr int kTile = kLanes >= 16 ? 8 : 4;    ///< tokens of a tile
 
 template <class Codec, bool kGroup16, int kSlot>
-HWY_INLINE void StoreSlots(const Codec& codec, const I32V* v, const F32V* scale, const F32V* shift, float* out) {
+HWY_INLINE void StoreSlots(const Codec& codec, const I32V* v, F32V zero, const F32V* scale, const F32V* bias,
+                           float* out) {
   if constexpr (kSlot < kUnitSlots) {
     const F32 d;
     F32V even, odd;
     codec.template Slot<kSlot>(v, even, odd);
     constexpr int kGroup = kGroup16 ? kSlot / 8 : 0;
-    hn::StoreU(hn::MulAdd(even, scale[kGroup], shift[kGroup]), d, out + 2 * kSlot * kBlockRows);
-    hn::StoreU(hn::MulAdd(odd, scale[kGroup], shift[kGroup]), d, out + (2 * kSlot + 1) * kBlockRows);
-    StoreSlots<Codec, kGroup16, kSlot + 1>(codec, v, scale, shift, out);
+    // code + zero is exact, so that the stored value comes out with one rounding.
+    even = hn::MulAdd(hn::Add(even, zero), scale[kGroup], bias[kGroup]);
+    odd = hn::MulAdd(hn::Add(odd, zero), scale[kGroup], bias[kGroup]);
+    hn::StoreU(even, d, out + 2 * kSlot * kBlockRows);
+    hn::StoreU(odd, d, out + (2 * kSlot + 1) * kBlockRows);
+    StoreSlots<Codec, kGroup16, kSlot + 1>(codec, v, zero, scale, bias, out);
   }
 }
 
@@ -42,16 +46,16 @@ void UnpackCodes(const PackedMatrix& w, const std::byte* block, int64_t k0, int6
   const F32V zero = hn::Set(d, w.zero);
   for (int64_t u = k0 / kUnitCols; u < k1 / kUnitCols; ++u) {
     for (int64_t lane = 0; lane < kBlockRows; lane += kLanes) {
-      const Lanes16 lanes(w, block, lane);
+      const Lanes16 lanes(w, w.scales_of(block), lane);
       I32V v[Codec::kBits];
       LoadUnit<Codec::kBits>(block + u * Codec::kBits * 64 + lane * 4, v);
-      F32V scale[2], shift[2];
+      F32V scale[2], bias[2];
       for (int i = 0; i < (kGroup16 ? 2 : 1); ++i) {
         const int64_t group = kGroup16 ? 2 * u + i : u * kUnitCols / w.group;
         scale[i] = lanes.Scale(group);
-        shift[i] = lanes.has_bias ? hn::MulAdd(zero, scale[i], lanes.Bias(group)) : hn::Zero(d);
+        bias[i] = lanes.has_bias ? lanes.Bias(group) : hn::Zero(d);
       }
-      StoreSlots<Codec, kGroup16, 0>(codec, v, scale, shift, out + (u * kUnitCols - k0) * kBlockRows + lane);
+      StoreSlots<Codec, kGroup16, 0>(codec, v, zero, scale, bias, out + (u * kUnitCols - k0) * kBlockRows + lane);
     }
   }
 }

@@ -37,7 +37,8 @@ struct Job {
 
 /// First block of `w` whose start is at or beyond `bytes` into the matrix.
 int64_t block_at(const PackedMatrix& w, int64_t bytes) {
-  return std::clamp<int64_t>((bytes + w.block_bytes / 2) / w.block_bytes, 0, w.blocks);
+  const int64_t each = w.packed_bytes / w.blocks;
+  return std::clamp<int64_t>((bytes + each / 2) / each, 0, w.blocks);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ template <int kBits, bool kGroup16, bool kBias, int kTokens>
 GALVANI_AVX512BF16 void codes_block(const ArmCall& call, const CodeTables& tables, const std::byte* block, int64_t t0,
                                     float* out) {
   const PackedMatrix& w = call.w;
-  const BlockScales scales{w, block};
+  const BlockScales scales{w, w.scales_of(block)};
   const float* x_sums = call.x.group_sums(t0, kGroup16 ? 16 : 32);
   const int64_t sums_stride = call.x.sums_stride;
   const int shift = kGroup16 ? 0 : __builtin_ctz(static_cast<unsigned>(w.group / 32));

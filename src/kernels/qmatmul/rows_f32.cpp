@@ -69,7 +69,7 @@ void CodesBlock(const ArmCall& call, const std::byte* block, int64_t t0, float* 
   const int64_t units_a_group = kGroup16 ? 1 : w.group / 32;
   for (int64_t lane = 0; lane < kBlockRows; lane += static_cast<int64_t>(hn::Lanes(d))) {
     const Codec codec(w);
-    const Lanes16 lanes(w, block, lane);
+    const Lanes16 lanes(w, w.scales_of(block), lane);
     RowSums<kTokens> sums;
     for (int t = 0; t < kTokens; ++t) sums.total[t] = hn::Zero(d);
     for (int64_t u = 0; u < w.units; ++u) {
