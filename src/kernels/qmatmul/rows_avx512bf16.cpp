@@ -96,7 +96,7 @@ GALVANI_AVX512BF16 void codes_block(const ArmCall& call, const CodeTables& table
       for (int i = 0; i < kBits; ++i) {
         const std::byte* at = from + b * w.block_bytes + i * 64;
         v[b][i] = _mm512_load_si512(at);
-        _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(at + kBlocks * w.block_bytes), _MM_HINT_T1);
       }
     if constexpr (kGroup16) {
       add_group<kBits, kBias, 0, 8>(tables, scales, v, tokens, 2 * u, x_sums + 2 * u, sums_stride, sums);
