@@ -6,6 +6,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "kernels/qmatmul/input_simd.h"
 
 namespace galvani::kernels {
 namespace {
@@ -22,15 +23,10 @@ void grow(AlignedBuffer& buffer, int64_t bytes) {
   buffer = std::move(larger);
 }
 
-void add_sums(const CpuInput::Impl& in, const float* row, float* sums) {
-  const int64_t n = in.padded_k / 16;
-  for (int64_t g = 0; g < n; ++g) {
-    float lane[4] = {};
-    for (int i = 0; i < 16; ++i) lane[i % 4] += row[g * 16 + i];
-    sums[g] = (lane[0] + lane[1]) + (lane[2] + lane[3]);
-  }
+// Sums over 32, 64 and 128 columns from those over 16, which stand at the front of `sums`.
+void add_sums(const CpuInput::Impl& in, float* sums) {
   const float* from = sums;
-  int64_t count = n;
+  int64_t count = in.padded_k / 16;
   for (const int group : {32, 64, 128}) {
     float* to = sums + in.sums_offset(group);
     const int64_t half = count;
@@ -40,24 +36,24 @@ void add_sums(const CpuInput::Impl& in, const float* row, float* sums) {
   }
 }
 
-void prepare_row(CpuInput::Impl& in, const float* x, int64_t t, float* scratch) {
+void prepare_row(CpuInput::Impl& in, const float* x, int64_t t) {
   const int64_t k = in.k, pad = in.padded_k - k;
-  const bool bf16 = in.arithmetic == Arithmetic::kBF16;
-  float* values = bf16 ? scratch : const_cast<float*>(in.f32_row(t));
-  if (bf16) {
+  float* sums = in.sums.data() + t * in.sums_stride;
+  std::fill_n(sums + k / 16, in.padded_k / 16 - k / 16, 0.0f);
+  if (in.arithmetic == Arithmetic::kBF16) {
     auto* halves = const_cast<uint16_t*>(in.bf16_row(t));
-    for (int64_t i = 0; i < k; ++i) {
-      halves[i] = f32_to_bf16(x[i]);
-      values[i] = bf16_to_f32(halves[i]);
-    }
     std::fill_n(halves + k, pad, uint16_t{0});
-  } else if (in.arithmetic == Arithmetic::kF16) {
-    for (int64_t i = 0; i < k; ++i) values[i] = f16_to_f32(f32_to_f16(x[i]));
+    bf16_row(x, k, halves, sums);
   } else {
-    std::copy_n(x, k, values);
+    auto* values = const_cast<float*>(in.f32_row(t));
+    if (in.arithmetic == Arithmetic::kF16)
+      for (int64_t i = 0; i < k; ++i) values[i] = f16_to_f32(f32_to_f16(x[i]));
+    else
+      std::copy_n(x, k, values);
+    std::fill_n(values + k, pad, 0.0f);
+    f32_row_sums(values, k, sums);
   }
-  std::fill_n(values + k, pad, 0.0f);
-  add_sums(in, values, in.sums.data() + t * in.sums_stride);
+  add_sums(in, sums);
 }
 
 }  // namespace
@@ -88,9 +84,7 @@ void CpuInput::prepare(const float* x, int64_t m, int64_t k, int64_t x_stride, A
   in.require_rows(m <= 2 ? m : m <= 4 ? 4 : ceil_div(m, 8) * 8);
   const int64_t grain = std::max<int64_t>(1, 65536 / std::max<int64_t>(k, 1));
   parallel_for(m, grain, [&](int64_t begin, int64_t end, int) {
-    thread_local std::vector<float> scratch;
-    if (scratch.size() < static_cast<size_t>(in.padded_k)) scratch.resize(static_cast<size_t>(in.padded_k));
-    for (int64_t t = begin; t < end; ++t) prepare_row(in, x + t * x_stride, t, scratch.data());
+    for (int64_t t = begin; t < end; ++t) prepare_row(in, x + t * x_stride, t);
   });
 }
 
