@@ -73,7 +73,7 @@ void print_rates(const EngineInfo& info, const engine::CompletionResult& result,
     std::fprintf(stderr, " (ended before the %lld asked for: %s)", static_cast<long long>(budget),
                  finish_reason_name(result.finish));
   std::fprintf(
-      stderr, "\nfirst token after %.0f ms: open %.0f, map %.0f, pack %.0f, upload %.0f, graph %.0f, prefill %.0f\n",
+      stderr, "\nfirst token after %.0f ms: open %.1f, map %.1f, pack %.0f, upload %.0f, graph %.0f, prefill %.0f\n",
       t.open + t.map + t.pack + t.upload + t.graph + prefill, t.open, t.map, t.pack, t.upload, t.graph, prefill);
   std::fprintf(stderr, "%s, %d threads, act %s, kv %s, %s; a decode step reads %.1f MB of weights\n",
                info.device.c_str(), info.threads, info.act.c_str(), info.kv.c_str(), describe(sampling).c_str(),

@@ -5,17 +5,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "core/error.h"
 
 namespace galvani {
+namespace {
+
+std::atomic<int64_t> g_open_ns{0};
+
+// Adds the time it lives to the total.
+class OpenTimer {
+ public:
+  ~OpenTimer() {
+    const auto elapsed = std::chrono::steady_clock::now() - begin_;
+    g_open_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+double FileMap::total_open_ms() noexcept { return static_cast<double>(g_open_ns.load()) / 1e6; }
 
 FileMap::FileMap(std::filesystem::path path, int fd, const std::byte* data, size_t size)
     : path_(std::move(path)), fd_(fd), data_(data), size_(size) {}
 
 Result<std::shared_ptr<const FileMap>> FileMap::open(const std::filesystem::path& path) {
+  const OpenTimer timer;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     const int reason = errno;

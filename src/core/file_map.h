@@ -19,6 +19,8 @@ class FileMap {
 
   std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
   const std::filesystem::path& path() const noexcept { return path_; }
+  /// Time this process has spent in open() so far, in milliseconds.
+  static double total_open_ms() noexcept;
   /// Fails when the file on disk is now shorter than the map (reading past its end would fault).
   Status check_not_truncated() const;
   /// Asks the kernel to read [offset, offset+length) ahead; a hint only.

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "core/error.h"
+#include "core/file_map.h"
 #include "core/parallel.h"
 #include "exec/cpu_ops.h"
 
@@ -101,8 +102,10 @@ Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
   std::unique_ptr<Runner> runner(new Runner);
   EngineInfo& info = runner->info_;
   Stopwatch watch;
+  const double mapped_before = FileMap::total_open_ms();
   GALVANI_TRY(runner->checkpoint_, quant::Checkpoint::open(options.model));
-  info.times.open = watch.lap_ms();
+  info.times.map = FileMap::total_open_ms() - mapped_before;
+  info.times.open = watch.lap_ms() - info.times.map;
   GALVANI_TRY(runner->ops_, exec::create_cpu_ops({.arithmetic = arithmetic,
                                                   .batch_invariant = options.batch_invariant,
                                                   .count_activations = options.count_activations,

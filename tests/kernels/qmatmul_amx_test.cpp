@@ -5,6 +5,7 @@
 
 #include "core/dtype.h"
 #include "kernels/qmatmul/panel_amx.h"
+#include "kernels/qmatmul/self_test.h"
 #include "qmatmul_source.h"
 
 namespace galvani::kernels {
@@ -84,6 +85,17 @@ TEST(QmatmulAmx, WalksTilesAsTheProductNeeds) {
   expect_walk(MemoryMatrix::affine_random(300, 704, 5, 32, DType::kF16, Scales::kCentred, 4), 33);
   expect_walk(MemoryMatrix::affine_random(33, 2560, 8, 32, DType::kF16, Scales::kCentred, 2), 5);
   expect_walk(MemoryMatrix::dense_random(50, 70, DType::kBF16, 3), 64);
+}
+
+// The test that lets the AMX arm in must let a right arm pass and catch a wrong one.
+TEST(QmatmulAmx, TheSelfTestTellsRightFromWrong) {
+  if (!cpu_caps().avx512_bf16) GTEST_SKIP() << "it compares bf16 arms, and this CPU has none";
+  EXPECT_TRUE(computes_integers_exactly(qmatmul_panel_bf16_avx512));
+  EXPECT_FALSE(computes_integers_exactly([](const ArmCall&) {}));
+  EXPECT_FALSE(computes_integers_exactly([](const ArmCall& call) {
+    qmatmul_panel_bf16_avx512(call);
+    call.y[44 * call.y_stride + 69] += 1.0f;
+  }));
 }
 
 TEST(QmatmulAmx, HardwareIsTestedWhereThereIsSome) {

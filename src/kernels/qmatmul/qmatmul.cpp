@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "kernels/qmatmul/arms.h"
+#include "kernels/qmatmul/self_test.h"
 
 namespace galvani::kernels {
 namespace {
@@ -70,7 +71,7 @@ std::string qmatmul_explain(const CpuCaps& caps, const QmatmulProblem& p, const 
 
 QmatmulPlan qmatmul_plan_for(const CpuMatrix& w, int64_t m, Arithmetic arithmetic, QmatmulArm arm) {
   const auto& packed = static_cast<const PackedMatrix&>(w);
-  return qmatmul_plan(cpu_caps(), {m, w.rows, w.cols, packed.kind, arithmetic, arm});
+  return qmatmul_plan(checked_caps(), {m, w.rows, w.cols, packed.kind, arithmetic, arm});
 }
 
 std::byte* arm_scratch(int slot, int64_t bytes) {
