@@ -143,12 +143,13 @@ std::string_view with_stand_ins(std::string_view text, std::string& storage) {
   return copied ? std::string_view(storage) : text;
 }
 
+/// What one thread needs to run any pattern; only the whole match is asked for, so one pair of offsets is enough.
 struct MatchScratch {
   pcre2_match_data* data = nullptr;
   pcre2_match_context* context = nullptr;
   pcre2_jit_stack* stack = nullptr;
-  explicit MatchScratch(const pcre2_code* code)
-      : data(pcre2_match_data_create_from_pattern(code, nullptr)),
+  MatchScratch()
+      : data(pcre2_match_data_create(1, nullptr)),
         context(pcre2_match_context_create(nullptr)),
         stack(pcre2_jit_stack_create(32 * 1024, 8 * 1024 * 1024, nullptr)) {
     if (context && stack) pcre2_jit_stack_assign(context, nullptr, stack);
@@ -186,7 +187,7 @@ struct SplitPattern::Compiled {
   Status find_all(std::string_view original, std::vector<Span>& out) const {
     std::string storage;
     const std::string_view text = with_stand_ins(original, storage);
-    const MatchScratch scratch(code);
+    thread_local const MatchScratch scratch;  // its stack is costly to make and a text has many pieces
     if (!scratch.data) return fail(ErrorCode::kOutOfMemory, "no memory to match split pattern \"{}\"", source);
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     size_t start = 0, last_end = std::string_view::npos;

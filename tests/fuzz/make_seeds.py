@@ -125,7 +125,11 @@ def seeds():
                ("d.scales", "F16", [], bytes(2))]
     yield "fuzz_safetensors", [safetensors(weights, {"format": "pt"}), safetensors([]), safetensors(weights[:1])]
     yield "fuzz_gguf", [gguf_model(), gguf_model(2), gguf([], [])]
-    yield "fuzz_tokenizer", [*tokenizers(), *files_of_data(lambda n: "tokenizer" in n and n.endswith(".json"))]
+    text = "Hello  w\u00f6rld 123\n<s> [MASK] don't \u65e5\u672c\u8a9e \U0001f642\u0301".encode()
+    folder = os.path.join(DATA, "tokenizer", "tiny")
+    tiny = [name for name in sorted(os.listdir(folder)) if not name.endswith(".golden.json")]
+    files = [open(os.path.join(folder, name), "rb").read() for name in tiny]
+    yield "fuzz_tokenizer", [text] + [content + b"\0" + text for content in [*tokenizers(), *files]]
     yield "fuzz_template", [t.encode() for t in TEMPLATES] + list(files_of_data(lambda n: n.endswith((".jinja", ".j2"))))
     yield "fuzz_hf_config", list(files_of_data(lambda n: n == "config.json"))
 
