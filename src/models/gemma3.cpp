@@ -32,22 +32,14 @@ Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::
                    .sandwich = true};
   spec.ends.embed_scale = gemma_embed_scale(common.hidden);
   spec.ends.norm_zero_centred = true;
-  for (int i = 0; i < common.layers; ++i) {
-    const int window = windows[static_cast<size_t>(i)];
-    spec.layers.push_back({.attention = {.heads = common.heads,
-                                         .kv_heads = common.kv_heads,
-                                         .head_dim = common.head_dim,
-                                         .hidden = common.hidden,
-                                         .qkv_bias = attention_bias,
-                                         .out_bias = attention_bias,
-                                         .qk_norm = true,
-                                         .qk_norm_zero_centred = true,
-                                         .eps = common.eps,
-                                         .rope = window > 0 ? sliding_ref : full_ref,
-                                         .scale = static_cast<float>(1.0 / std::sqrt(query_scalar)),
-                                         .window = window},
-                           .inner = common.inner,
-                           .activation = activation});
+  AttentionSpec attention = attention_spec(common, full_ref);
+  attention.qkv_bias = attention.out_bias = attention_bias;
+  attention.qk_norm = attention.qk_norm_zero_centred = true;
+  attention.scale = static_cast<float>(1.0 / std::sqrt(query_scalar));
+  for (const int window : windows) {
+    attention.window = window;
+    attention.rope = window > 0 ? sliding_ref : full_ref;
+    spec.layers.push_back({.attention = attention, .inner = common.inner, .activation = activation});
   }
   return load_decoder(std::move(spec), loader);
 }

@@ -18,16 +18,11 @@ Result<std::unique_ptr<Model>> load_qwen2(quant::Checkpoint& checkpoint, exec::O
   Loader loader(checkpoint, ops, common.layers, progress);
   GALVANI_TRY(const exec::RopeRef rope_ref, load_rope(loader, rope, common.head_dim));
   DecoderSpec spec{.info = model_info("qwen2", common, checkpoint), .ends = ends_spec(common), .eps = common.eps};
-  for (int i = 0; i < common.layers; ++i) {
-    spec.layers.push_back({.attention = {.heads = common.heads,
-                                         .kv_heads = common.kv_heads,
-                                         .head_dim = common.head_dim,
-                                         .hidden = common.hidden,
-                                         .qkv_bias = true,
-                                         .rope = rope_ref,
-                                         .window = windows[static_cast<size_t>(i)]},
-                           .inner = common.inner,
-                           .activation = activation});
+  AttentionSpec attention = attention_spec(common, rope_ref);
+  attention.qkv_bias = true;
+  for (const int window : windows) {
+    attention.window = window;
+    spec.layers.push_back({.attention = attention, .inner = common.inner, .activation = activation});
   }
   return load_decoder(std::move(spec), loader);
 }

@@ -33,6 +33,15 @@ Result<CommonConfig> read_common(formats::ConfigReader& config, const CommonDefa
   return common;
 }
 
+AttentionSpec attention_spec(const CommonConfig& config, exec::RopeRef rope) {
+  return {.heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .hidden = config.hidden,
+          .eps = config.eps,
+          .rope = rope};
+}
+
 ModelInfo model_info(const std::string& family, const CommonConfig& config, const quant::Checkpoint& checkpoint) {
   return {.family = family,
           .layers = config.layers,

@@ -4,6 +4,7 @@
 
 #include "formats/config_reader.h"
 #include "formats/rope_config.h"
+#include "models/blocks/attention.h"
 #include "models/blocks/ends.h"
 #include "models/blocks/loader.h"
 
@@ -24,6 +25,8 @@ struct CommonDefaults {
 /// Reads the keys and checks that they fit together (heads a multiple of kv_heads, and so on).
 Result<CommonConfig> read_common(formats::ConfigReader& config, const CommonDefaults& defaults);
 
+/// The attention of every layer, as far as the common keys say it; a family sets what differs.
+AttentionSpec attention_spec(const CommonConfig& config, exec::RopeRef rope);
 ModelInfo model_info(const std::string& family, const CommonConfig& config, const quant::Checkpoint& checkpoint);
 EndsSpec ends_spec(const CommonConfig& config);
 
