@@ -25,8 +25,8 @@ begin() {  # NAME [SECONDS]
   RUN_DIR=$parent/$1-$(date +%Y%m%d-%H%M%S)-$$
   mkdir -p "$RUN_DIR"
   export GALVANI_RUN_PARENT=$RUN_DIR GALVANI_SCRIPT_DEPTH=$((DEPTH + 1))
-  TIME_LIMIT=${GALVANI_TIME_LIMIT:-${2:-0}}
-  unset GALVANI_TIME_LIMIT  # it limits the outermost script only
+  # The outermost script's limit governs; an inner one ends with it.
+  TIME_LIMIT=$((DEPTH > 0 ? 0 : ${GALVANI_TIME_LIMIT:-${2:-0}}))
   if ((TIME_LIMIT > 0)); then
     # Closed descriptors: a reader of this script's output must not wait for the watchdog.
     setsid bash -c 'sleep "$1"; kill -USR1 "$2"' watchdog "$TIME_LIMIT" $$ </dev/null >/dev/null 2>&1 &
