@@ -35,6 +35,7 @@ struct Page {
   const float* k_columns;
   const float* v_rows;
   int64_t v_stride;
+  Ahead next;  ///< the next page's K, for tiles of one block; others are not waiting for memory
 };
 
 Page load_page(const AttentionCall& call, const AttentionTile& tile, int page, Range keys, AttentionScratch& scratch) {
@@ -43,18 +44,18 @@ Page load_page(const AttentionCall& call, const AttentionTile& tile, int page, R
   const int64_t first = int64_t{tile.kv_head} * kPageTokens;
   const std::byte* k = layer.k + block * layer.k_page_stride + first * layer.k_dim * bytes;
   const std::byte* v = layer.v + block * layer.v_page_stride + first * layer.v_dim * bytes;
-  const bool f32 = layer.dtype == DType::kF32;
+  const bool f32 = layer.dtype == DType::kF32, few = int64_t{tile.count} * call.group <= kBlockRows;
 
-  const float* k_rows = reinterpret_cast<const float*>(k);
-  if (!f32) {
-    const int64_t from = keys.begin / 4 * 4, to = (keys.end + 3) / 4 * 4;  // what transpose_page reads
-    to_f32(k + from * layer.k_dim * bytes, layer.dtype, (to - from) * layer.k_dim, scratch.k_rows + from * layer.k_dim);
-    k_rows = scratch.k_rows;
-  }
-  transpose_page(k_rows, layer.k_dim, keys.begin, keys.end, scratch.k_columns);
+  const auto transpose = layer.dtype == DType::kF32   ? transpose_page<DType::kF32>
+                         : layer.dtype == DType::kF16 ? transpose_page<DType::kF16>
+                                                      : transpose_page<DType::kBF16>;
+  transpose(k, layer.k_dim, keys.begin, keys.end, scratch.k_columns, few ? Ahead{v, layer.v_dim * bytes} : Ahead{});
+  Ahead next;
+  if (few && page < (tile.first_position + tile.count - 1) / kPageTokens)
+    next = {layer.k + tile.blocks[page + 1] * layer.k_page_stride + first * layer.k_dim * bytes, layer.k_dim * bytes};
 
   const int64_t padded = call.padded_v();
-  if (f32 && padded == layer.v_dim) return {scratch.k_columns, reinterpret_cast<const float*>(v), padded};
+  if (f32 && padded == layer.v_dim) return {scratch.k_columns, reinterpret_cast<const float*>(v), padded, next};
   if (padded == layer.v_dim) {
     to_f32(v + keys.begin * padded * bytes, layer.dtype, (keys.end - keys.begin) * padded,
            scratch.v_rows + keys.begin * padded);
@@ -64,7 +65,7 @@ Page load_page(const AttentionCall& call, const AttentionTile& tile, int page, R
       std::fill(scratch.v_rows + j * padded + layer.v_dim, scratch.v_rows + (j + 1) * padded, 0.0f);
     }
   }
-  return {scratch.k_columns, scratch.v_rows, padded};
+  return {scratch.k_columns, scratch.v_rows, padded, next};
 }
 
 /// 2^x of one number, by the same code as the vectors'.
@@ -145,7 +146,7 @@ void attend_block(const AttentionCall& call, int64_t row, int rows, const Range*
   softmax_rows(scratch.scores, rows, ranges, begin, end, call.params->softcap, sums.peak + row, sums.sum + row, decay);
   float* acc = sums.acc + row * padded;
   if (any.begin == all.begin && any.end == all.end) {
-    value_rows(scratch.scores, decay, rows, page.v_rows, page.v_stride, any.begin, any.end, acc, padded);
+    value_rows(scratch.scores, decay, rows, page.v_rows, page.v_stride, any.begin, any.end, acc, padded, page.next);
     return;
   }
   // Keys that only some rows see are added row by row: an unseen key's weight is 0, but 0 · NaN would not be.
@@ -326,7 +327,7 @@ HWY_EXPORT(store_elements);
 void AttentionScratch::reserve(const AttentionCall& call, int64_t rows) {
   const int64_t k_dim = call.layer->k_dim, padded = call.padded_v();
   const auto round = [](int64_t n) { return (n + 15) / 16 * 16; };
-  const int64_t page = kPageTokens * (2 * round(k_dim) + padded), scores_size = kBlockRows * kPageTokens;
+  const int64_t page = kPageTokens * (round(k_dim) + padded), scores_size = kBlockRows * kPageTokens;
   const size_t total_size =
       static_cast<size_t>(round(rows * k_dim) + page + scores_size + 2 * (2 * round(rows) + rows * padded) + 16);
   if (memory_.size() < total_size) memory_.resize(total_size);
@@ -338,7 +339,6 @@ void AttentionScratch::reserve(const AttentionCall& call, int64_t rows) {
     return p;
   };
   q = take(rows * k_dim);
-  k_rows = take(kPageTokens * k_dim);
   k_columns = take(kPageTokens * k_dim);
   v_rows = take(kPageTokens * padded);
   scores = take(scores_size);

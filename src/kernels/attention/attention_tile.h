@@ -56,7 +56,6 @@ class AttentionScratch {
   void reserve(const AttentionCall& call, int64_t rows);
 
   float* q = nullptr;          ///< [rows, k_dim], scale / log 2 multiplied in
-  float* k_rows = nullptr;     ///< [64, k_dim] f32, unless K already is
   float* k_columns = nullptr;  ///< [k_dim, 64]
   float* v_rows = nullptr;     ///< [64, padded_v] f32, unless V already is and needs no padding
   float* scores = nullptr;     ///< [kBlockRows, 64]
