@@ -1,13 +1,12 @@
 // galvani chat: a conversation on the terminal, with the model's own chat template.
 #include <unistd.h>
 
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/sampling_flags.h"
 #include "cli/text_input.h"
 #include "core/error.h"
@@ -24,14 +23,11 @@ struct ChatFlags {
   std::string system;
 };
 
-std::atomic<bool> g_interrupted{false};
-extern "C" void on_chat_interrupt(int) { g_interrupted.store(true); }
-
 constexpr const char* kHelp =
     "  /clear    forget the conversation\n"
     "  /exit     leave (Ctrl-D too)\n"
     "  /help     this list\n"
-    "Ctrl-C stops an answer.\n";
+    "Ctrl-C stops an answer, and leaves when there is none.\n";
 
 class Conversation {
  public:
@@ -63,6 +59,9 @@ class Conversation {
     return {};
   }
 
+  /// Standard output can no longer be written.
+  bool output_lost() const { return output_lost_; }
+
  private:
   Result<engine::CompletionResult> run() {
     Request request;
@@ -71,15 +70,15 @@ class Conversation {
     request.max_tokens = flags_.sampling.max_tokens;
     request.ignore_eos = flags_.sampling.ignore_eos;
     if (text_.tokenizer->eot_id()) request.stop_ids.push_back(*text_.tokenizer->eot_id());
-    g_interrupted = false;
+    Status shown;
     auto result = engine::complete(*engine_, text_.tokenizer, std::move(request),
-                                   {.stop = flags_.sampling.stop, .cancelled = [] { return g_interrupted.load(); }},
-                                   [](const std::string& piece) {
-                                     std::fwrite(piece.data(), 1, piece.size(), stdout);
-                                     std::fflush(stdout);
+                                   {.stop = flags_.sampling.stop, .cancelled = [&] { return interrupted() || !shown; }},
+                                   [&](const std::string& piece) {
+                                     if (shown) shown = print(piece);
                                    });
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
+    if (shown && result) shown = print("\n");
+    if (!shown) output_lost_ = true;
+    GALVANI_TRY_VOID(shown);
     return result;
   }
 
@@ -88,6 +87,7 @@ class Conversation {
   std::unique_ptr<Engine> engine_;
   SamplingParams sampling_;
   ordered_json messages_;
+  bool output_lost_ = false;
 };
 
 Status chat(const ChatFlags& flags) {
@@ -102,12 +102,18 @@ Status chat(const ChatFlags& flags) {
     std::fprintf(stderr, "%s on %s, %d threads, act %s, context %lld, %s\n%s", info.family.c_str(), info.device.c_str(),
                  info.threads, info.act.c_str(), static_cast<long long>(info.context), describe(sampling).c_str(),
                  kHelp);
-  std::signal(SIGINT, on_chat_interrupt);
+  catch_interrupts();
   Conversation conversation(flags, std::move(text), std::move(engine), std::move(sampling));
   std::string line;
-  while (true) {
+  bool failed = false;
+  while (!conversation.output_lost()) {
     if (isatty(STDIN_FILENO)) std::fputs("> ", stderr);
-    if (!std::getline(std::cin, line)) break;
+    interrupt_leaves(true);
+    const bool got = static_cast<bool>(std::getline(std::cin, line));
+    interrupt_leaves(false);
+    reset_interrupt();
+    if (!got) break;
+    if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (line == "/exit") break;
     if (line == "/clear") {
@@ -118,10 +124,14 @@ Status chat(const ChatFlags& flags) {
     } else if (const Status done = conversation.answer(line); !done) {
       // A full context or a template that refuses this turn need not end the conversation.
       report(done.error());
+      failed = true;
       if (done.error().code == ErrorCode::kOutOfRange)
         std::fputs("The conversation fills the context; /clear starts a new one, -c raises it.\n", stderr);
     }
   }
+  // At a terminal the user has seen it; a script needs the exit code.
+  if (conversation.output_lost() || (failed && !isatty(STDIN_FILENO)))
+    return fail(ErrorCode::kIo, "not every message was answered; the errors stand above");
   return {};
 }
 

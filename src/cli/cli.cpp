@@ -2,14 +2,13 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <cstring>
 
 #include "cli/hf_cache.h"
 #include "core/error.h"
-#include "formats/atomic_file.h"
 
 namespace galvani::cli {
 namespace {
@@ -49,7 +48,7 @@ void ModelFlags::add_to(CLI::App& verb, bool run) {
   verb.add_option("--device", device, "auto or cpu");
   verb.add_option("--act", act, "arithmetic of matrix products: auto, f32, f16, bf16");
   verb.add_option("--kv", kv, "type of keys and values: auto, f32, f16, bf16");
-  verb.add_option("--arm", arms, "force an arm, op=name, e.g. qmatmul=rows (may repeat)");
+  verb.add_option("--arm", arms, "force an arm, op=name, e.g. qmatmul=rows (may repeat)")->allow_extra_args(false);
   verb.add_flag("--batch-invariant", batch_invariant, "same bits whatever else is in the batch");
 }
 
@@ -87,24 +86,29 @@ int report(const Error& error) {
 }
 
 Result<std::string> read_text_file(const std::string& path) {
+  const bool standard_input = path == "-";
+  std::FILE* file = standard_input ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr)
+    return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "cannot read \"{}\": {}", path,
+                std::strerror(errno));
   std::string text;
-  if (path == "-") {
-    char buffer[65536];
-    size_t got;
-    while ((got = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0) text.append(buffer, got);
-    return text;
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(ErrorCode::kNotFound, "cannot read {}; does it exist and may you read it?", path);
-  text.assign(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return fail(ErrorCode::kIo, "reading {} failed", path);
+  char buffer[65536];
+  size_t got;
+  while ((got = std::fread(buffer, 1, sizeof(buffer), file)) > 0) text.append(buffer, got);
+  const bool failed = std::ferror(file) != 0;
+  const int reason = errno;
+  if (!standard_input) std::fclose(file);
+  if (failed)
+    return fail(ErrorCode::kIo, "reading {} failed: {}", standard_input ? "standard input" : path,
+                std::strerror(reason));
   return text;
 }
 
-Status write_text_file(const std::string& path, const std::string& text) {
-  GALVANI_TRY(auto file, formats::AtomicFile::create(path));
-  GALVANI_TRY_VOID(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
+Status print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0 ||
+      std::ferror(stdout) != 0)
+    return fail(ErrorCode::kIo, "writing to standard output failed: {}", std::strerror(errno));
+  return {};
 }
 
 }  // namespace galvani::cli

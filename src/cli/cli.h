@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "galvani/engine.h"
@@ -44,7 +45,7 @@ int report(const Error& error);
 
 /// A whole file, or standard input for "-".
 Result<std::string> read_text_file(const std::string& path);
-/// Writes to a temporary name beside `path`, then renames.
-Status write_text_file(const std::string& path, const std::string& text);
+/// Writes and flushes to standard output. Error when nobody reads it any more or the disk is full.
+Status print(std::string_view text);
 
 }  // namespace galvani::cli

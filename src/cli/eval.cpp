@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "core/error.h"
 #include "engine/runner.h"
 #include "formats/npy.h"
@@ -37,10 +38,12 @@ Status eval(const EvalFlags& flags) {
       return fail(ErrorCode::kOutOfRange, "{}: id {} at index {} is outside the vocabulary; allowed: 0 to {}",
                   flags.ids, ids[i], i, info.vocab - 1);
   }
+  catch_interrupts();
   GALVANI_TRY(auto out,
               formats::NpyWriter::create(flags.logits, Shape({static_cast<int64_t>(ids.size()), info.vocab})));
   GALVANI_TRY_VOID(runner->all_logits(ids, chunk_rows(info.vocab, flags.model.batch),
-                                      [&](int64_t, int64_t count, const float* rows) {
+                                      [&](int64_t, int64_t count, const float* rows) -> Status {
+                                        if (interrupted()) return fail(ErrorCode::kCancelled, "interrupted");
                                         return out.append(std::span(rows, static_cast<size_t>(count * info.vocab)));
                                       }));
   GALVANI_TRY_VOID(out.finish());

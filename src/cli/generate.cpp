@@ -1,16 +1,14 @@
 // galvani generate: one prompt, text as it comes, rates at the end.
-#include <unistd.h>
-
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/sampling_flags.h"
 #include "cli/text_input.h"
 #include "core/error.h"
 #include "engine/completion.h"
+#include "formats/atomic_file.h"
 
 namespace galvani::cli {
 namespace {
@@ -22,12 +20,11 @@ struct GenerateFlags {
   bool chat = false, no_special = false;
   CLI::Option* prompt_option = nullptr;
   CLI::Option* file_option = nullptr;
+  CLI::Option* stats_option = nullptr;
 };
 
-std::atomic<bool> g_interrupted{false};
-extern "C" void on_interrupt(int) {
-  if (g_interrupted.exchange(true)) _exit(kNo);  // a second Ctrl-C does not wait for the step to end
-}
+// A rate takes the time between two tokens at least.
+bool has_rate(const engine::CompletionResult& result) { return result.tokens.size() > 1; }
 
 nlohmann::ordered_json stats_json(const EngineInfo& info, const engine::CompletionResult& result,
                                   const SamplingParams& sampling,
@@ -38,7 +35,7 @@ nlohmann::ordered_json stats_json(const EngineInfo& info, const engine::Completi
       {"prompt_tokens", result.prompt_tokens},
       {"prompt_tps", result.prompt_tps()},
       {"generated_tokens", result.tokens.size()},
-      {"generated_tps", result.generated_tps()},
+      {"generated_tps", has_rate(result) ? nlohmann::ordered_json(result.generated_tps()) : nlohmann::ordered_json()},
       {"ttft_ms", t.open + t.map + t.pack + t.upload + t.graph + prefill},
       {"ttft_parts_ms",
        {{"open", t.open},
@@ -68,7 +65,10 @@ void print_rates(const EngineInfo& info, const engine::CompletionResult& result,
   const double prefill = result.times.first_token - result.times.start;
   std::fprintf(stderr, "\nprompt     %6lld tokens, %8.1f tokens/s\n", static_cast<long long>(result.prompt_tokens),
                result.prompt_tps());
-  std::fprintf(stderr, "generated  %6zu tokens, %8.1f tokens/s", result.tokens.size(), result.generated_tps());
+  if (has_rate(result))
+    std::fprintf(stderr, "generated  %6zu tokens, %8.1f tokens/s", result.tokens.size(), result.generated_tps());
+  else
+    std::fprintf(stderr, "generated  %6zu tokens, no rate: that takes two", result.tokens.size());
   if (static_cast<int64_t>(result.tokens.size()) < budget)
     std::fprintf(stderr, " (ended before the %lld asked for: %s)", static_cast<long long>(budget),
                  finish_reason_name(result.finish));
@@ -102,6 +102,11 @@ Status generate(const GenerateFlags& flags) {
     return fail(ErrorCode::kInvalidArgument,
                 "the prompt is empty, and this model puts no token before it; give at least one character");
 
+  std::optional<formats::AtomicFile> stats;  // opened first: better to fail here than after the run
+  if (flags.stats_option->count() > 0) {
+    GALVANI_TRY(auto file, formats::AtomicFile::create(flags.stats));
+    stats.emplace(std::move(file));
+  }
   options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());
   GALVANI_TRY(const auto engine, Engine::load(options));
   GALVANI_TRY(request.sampling, flags.sampling.params(engine->info().default_sampling));
@@ -109,20 +114,22 @@ Status generate(const GenerateFlags& flags) {
   request.ignore_eos = flags.sampling.ignore_eos;
   const SamplingParams sampling = request.sampling;
 
-  std::signal(SIGINT, on_interrupt);
+  catch_interrupts();
+  Status shown;  // once nobody reads the text any more, the run ends
   const engine::CompletionOptions completion{.stop = flags.sampling.stop,
-                                             .cancelled = [] { return g_interrupted.load(); }};
+                                             .cancelled = [&] { return interrupted() || !shown; }};
   GALVANI_TRY(const auto result,
-              engine::complete(*engine, text.tokenizer, std::move(request), completion, [](const std::string& piece) {
-                std::fwrite(piece.data(), 1, piece.size(), stdout);
-                std::fflush(stdout);
+              engine::complete(*engine, text.tokenizer, std::move(request), completion, [&](const std::string& piece) {
+                if (shown) shown = print(piece);
               }));
-  std::fputc('\n', stdout);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(ErrorCode::kIo, "writing to standard output failed");
+  if (shown) shown = print("\n");
   print_rates(engine->info(), result, sampling, flags.sampling.max_tokens);
-  if (!flags.stats.empty())
-    GALVANI_TRY_VOID(write_text_file(
-        flags.stats, stats_json(engine->info(), result, sampling, engine->kernels_run()).dump(2) + "\n"));
+  if (stats) {
+    const std::string json = stats_json(engine->info(), result, sampling, engine->kernels_run()).dump(2) + "\n";
+    GALVANI_TRY_VOID(stats->write(std::as_bytes(std::span(json))));
+    GALVANI_TRY_VOID(stats->commit());
+  }
+  GALVANI_TRY_VOID(shown);
   if (result.finish == FinishReason::kCancelled) return fail(ErrorCode::kCancelled, "interrupted");
   return {};
 }
@@ -139,7 +146,7 @@ void add_generate(CLI::App& app, Action& action) {
   flags->prompt_option->excludes(flags->file_option);
   verb->add_flag("--chat", flags->chat, "the prompt is a user's message: wrap it in the model's chat template");
   verb->add_flag("--no-special", flags->no_special, "do not add the model's BOS token before a raw prompt");
-  verb->add_option("--stats", flags->stats, "write the figures to this file as JSON");
+  flags->stats_option = verb->add_option("--stats", flags->stats, "write the figures to this file as JSON");
   verb->callback([flags, &action] {
     action = [flags] {
       const Status done = generate(*flags);

@@ -49,7 +49,7 @@ Result<std::string> resolve_hf(const std::string& repo) {
   std::ifstream(base / "refs/main") >> revision;
   const fs::path snapshot = base / "snapshots" / revision;
   std::error_code ignored;
-  if (revision.empty() || revision.find('/') != std::string::npos || !fs::is_directory(snapshot, ignored))
+  if (revision.empty() || revision.find_first_of("/.") != std::string::npos || !fs::is_directory(snapshot, ignored))
     return fail(ErrorCode::kNotFound,
                 "-hf {}: it is not in the local cache ({}). Download it with:\n  hf download {}\nand run the same "
                 "command again",

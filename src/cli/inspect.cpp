@@ -62,34 +62,38 @@ std::vector<Row> rows_of(const exec::RecordingOps& ops, bool all) {
   return rows;
 }
 
+// Unlike fmt::print it does not throw when nobody reads any more; the end of the program reports that.
+template <typename... Args>
+void put(fmt::format_string<Args...> format, Args&&... args) {
+  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
+}
+
 std::string megabytes(int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
 
 void print_table(const std::vector<Row>& rows) {
   size_t name_width = 6;
   for (const Row& row : rows) name_width = std::max(name_width, row.name.size());
-  fmt::print("\n{:<{}}  {:>5}  {:>16}  {:<28} {:>9}  {:>11}\n", "matrix", name_width, "count", "rows x cols", "format",
-             "bits/wt", "bytes");
+  put("\n{:<{}}  {:>5}  {:>16}  {:<28} {:>9}  {:>11}\n", "matrix", name_width, "count", "rows x cols", "format",
+      "bits/wt", "bytes");
   for (const Row& row : rows)
-    fmt::print("{:<{}}  {:>5}  {:>16}  {:<28} {:>9.3f}  {:>11}\n", row.name, name_width, row.count, row.shape,
-               row.format, 8.0 * static_cast<double>(row.bytes) / static_cast<double>(row.weights),
-               megabytes(row.bytes));
+    put("{:<{}}  {:>5}  {:>16}  {:<28} {:>9.3f}  {:>11}\n", row.name, name_width, row.count, row.shape, row.format,
+        8.0 * static_cast<double>(row.bytes) / static_cast<double>(row.weights), megabytes(row.bytes));
 }
 
 void print_state(const exec::StateSpec& spec, const exec::StateOptions& options) {
   const exec::StatePlan plan = exec::plan_state(spec, options);
-  fmt::print("\nmemory for {} sequence(s) of {} tokens, {} keys and values\n", options.max_sequences, options.context,
-             dtype_name(options.kv_dtype));
+  put("\nmemory for {} sequence(s) of {} tokens, {} keys and values\n", options.max_sequences, options.context,
+      dtype_name(options.kv_dtype));
   for (size_t g = 0; g < spec.groups.size(); ++g) {
     const exec::KvGroupSpec& group = spec.groups[g];
     const int64_t per_token =
         int64_t{group.layers} * group.kv_heads * (group.k_dim + group.v_dim) * dtype_bytes(options.kv_dtype);
-    fmt::print("  {:<8} {} layers, {} kv heads x {}{}: {} bytes a token, {} pages of 64 = {}\n", group.name,
-               group.layers, group.kv_heads, group.k_dim,
-               group.window > 0 ? fmt::format(", window {}", group.window) : "", per_token, plan.group_pages[g],
-               megabytes(plan.group_bytes[g]));
+    put("  {:<8} {} layers, {} kv heads x {}{}: {} bytes a token, {} pages of 64 = {}\n", group.name, group.layers,
+        group.kv_heads, group.k_dim, group.window > 0 ? fmt::format(", window {}", group.window) : "", per_token,
+        plan.group_pages[g], megabytes(plan.group_bytes[g]));
   }
-  for (const exec::SlotSpec& slot : spec.slots) fmt::print("  slot {} {}\n", slot.name, slot.shape.str());
-  if (plan.slot_bytes > 0) fmt::print("  recurrent state: {}\n", megabytes(plan.slot_bytes));
+  for (const exec::SlotSpec& slot : spec.slots) put("  slot {} {}\n", slot.name, slot.shape.str());
+  if (plan.slot_bytes > 0) put("  recurrent state: {}\n", megabytes(plan.slot_bytes));
 }
 
 Status inspect(const InspectFlags& flags) {
@@ -104,14 +108,14 @@ Status inspect(const InspectFlags& flags) {
     return found != config.end() && found->is_number() ? found->dump() : std::string("-");
   };
   constexpr const char* kFormats[] = {"Hugging Face safetensors", "MLX safetensors", "GGUF"};
-  fmt::print("{}\n", path);
-  fmt::print("  family {}, {}\n", info.family, kFormats[static_cast<int>(checkpoint->format())]);
-  fmt::print("  layers {}, hidden {}, intermediate {}, heads {}, kv heads {}, vocabulary {}, context {}\n", info.layers,
-             info.hidden, number("intermediate_size"), number("num_attention_heads"), number("num_key_value_heads"),
-             info.vocab, info.context);
+  put("{}\n", path);
+  put("  family {}, {}\n", info.family, kFormats[static_cast<int>(checkpoint->format())]);
+  put("  layers {}, hidden {}, intermediate {}, heads {}, kv heads {}, vocabulary {}, context {}\n", info.layers,
+      info.hidden, number("intermediate_size"), number("num_attention_heads"), number("num_key_value_heads"),
+      info.vocab, info.context);
   print_table(rows_of(ops, flags.all));
-  fmt::print("\nweights {} in the file; a decode step of one sequence reads {} of them\n",
-             megabytes(ops.weight_bytes()), megabytes(ops.step_bytes()));
+  put("\nweights {} in the file; a decode step of one sequence reads {} of them\n", megabytes(ops.weight_bytes()),
+      megabytes(ops.step_bytes()));
   exec::StateOptions state{
       .context = flags.model.context > 0 ? flags.model.context : std::min<int64_t>(info.context, 4096),
       .max_sequences = flags.sequences};

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "galvani/version.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace {
@@ -35,6 +36,25 @@ std::vector<std::string> arguments(int argc, char** argv) {
   return result;
 }
 
+// A file opened later must not get the number of a standard stream that the caller closed: text would go into it. The
+// stand-ins are opened the wrong way round, so that using one is an error and not a silent loss.
+void occupy_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) _exit(2);
+  }
+}
+
+// What CLI11 would call a missing subcommand.
+bool unknown_verb(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-' || !app.get_subcommands().empty()) return false;
+  std::string verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+  std::fprintf(stderr, "there is no verb \"%s\"; the verbs are %s\nRun with --help for more information.\n", argv[1],
+               verbs.c_str());
+  return true;
+}
+
 int run(int argc, char** argv) {
   using namespace galvani::cli;
   CLI::App app("Galvani runs quantized language models.");
@@ -51,16 +71,22 @@ int run(int argc, char** argv) {
   try {
     app.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
+    if (unknown_verb(app, argc, argv)) return kCannotAnswer;
     return app.exit(error) == 0 ? kYes : kCannotAnswer;
   }
   galvani::init_logging(verbose);
-  return action();
+  const int code = action();
+  if (code != kYes) return code;
+  if (const galvani::Status done = print(""); !done) return report(done.error());
+  return code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_closed_streams();
   std::signal(SIGBUS, on_bus_error);
+  std::signal(SIGPIPE, SIG_IGN);  // a write that fails says so, and the exit code is one of ours
   try {
     return run(argc, argv);
   } catch (const galvani::InternalError& error) {

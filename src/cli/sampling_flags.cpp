@@ -21,19 +21,21 @@ void SamplingFlags::add_to(CLI::App& verb) {
       ->check(CLI::Range(-2.0, 2.0));
   verb.add_option("--frequency-penalty", frequency_penalty, "subtract per occurrence in the output")
       ->check(CLI::Range(-2.0, 2.0));
-  verb.add_option("--seed", seed, "seed of the draws (default 0: the same command gives the same text)");
+  verb.add_option("--seed", seed, "seed of the draws (default 0: the same command gives the same text)")
+      ->check(CLI::NonNegativeNumber);  // -1 would wrap; elsewhere it asks for a random seed
   verb.add_flag("--ignore-eos", ignore_eos, "go on after the end-of-sequence token");
-  verb.add_option("--stop", stop, "end before this text (may repeat)");
-  verb.add_option("-l,--logit-bias", logit_bias, "TOKEN_ID=VALUE added to that token's logit (may repeat)");
+  verb.add_option("--stop", stop, "end before this text (may repeat)")->allow_extra_args(false);
+  verb.add_option("-l,--logit-bias", logit_bias, "TOKEN_ID=VALUE added to that token's logit (may repeat)")
+      ->allow_extra_args(false);
 }
 
 Result<SamplingParams> SamplingFlags::params(const SamplingParams& model_defaults) const {
   SamplingParams params = model_defaults;
-  if (temperature >= 0) params.temperature = static_cast<float>(temperature);
-  if (top_k >= 0) params.top_k = top_k;
-  if (top_p >= 0) params.top_p = static_cast<float>(top_p);
-  if (min_p >= 0) params.min_p = static_cast<float>(min_p);
-  if (repetition_penalty >= 0) params.repetition_penalty = static_cast<float>(repetition_penalty);
+  if (temperature) params.temperature = static_cast<float>(*temperature);
+  if (top_k) params.top_k = *top_k;
+  if (top_p) params.top_p = static_cast<float>(*top_p);
+  if (min_p) params.min_p = static_cast<float>(*min_p);
+  if (repetition_penalty) params.repetition_penalty = static_cast<float>(*repetition_penalty);
   params.presence_penalty = static_cast<float>(presence_penalty);
   params.frequency_penalty = static_cast<float>(frequency_penalty);
   params.seed = seed;

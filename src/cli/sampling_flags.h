@@ -1,13 +1,15 @@
 #pragma once
 /// Flags for how tokens are chosen, with llama.cpp's names.
+#include <optional>
+
 #include "cli/cli.h"
 
 namespace galvani::cli {
 
 struct SamplingFlags {
   int64_t max_tokens = 128;
-  double temperature = -1, top_p = -1, min_p = -1, repetition_penalty = -1;  ///< negative: the model's default
-  int top_k = -1;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;  ///< not given: the model's default
+  std::optional<int> top_k;
   double presence_penalty = 0, frequency_penalty = 0;
   uint64_t seed = 0;
   bool ignore_eos = false;

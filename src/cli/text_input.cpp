@@ -53,7 +53,7 @@ Result<ModelText> ModelText::open(const std::string& path) {
 Result<std::string> ModelText::chat_text(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                          const std::string& now) const {
   if (!chat) return tl::unexpected<Error>(no_chat);
-  text::ChatRequest request{.messages = messages, .tools = tools};
+  text::ChatRequest request{.messages = messages, .tools = tools, .options = {}};
   if (!now.empty()) {
     GALVANI_TRY(request.options.clock, text::parse_iso8601(now));
   }

@@ -47,6 +47,12 @@ Result<std::string> convert(const TokenizeFlags& flags, const ModelText& text, c
   if (flags.decode) {
     GALVANI_TRY(const ordered_json value, parse_json(input, where));
     GALVANI_TRY(const std::vector<int32_t> ids, ids_of(value, where));
+    const auto known = static_cast<int64_t>(text.tokenizer->vocab_size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= known)
+        return fail(ErrorCode::kOutOfRange, "{}: id {} at index {} is outside the vocabulary; allowed: 0 to {}", where,
+                    ids[i], i, known - 1);
+    }
     const std::string decoded = text.tokenizer->decode(ids, flags.skip_special);
     // With --jsonl a line must hold one answer, so the text is a JSON string there.
     return flags.jsonl.empty() ? decoded : ordered_json(decoded).dump(-1, ' ', false);
@@ -56,11 +62,7 @@ Result<std::string> convert(const TokenizeFlags& flags, const ModelText& text, c
   return ordered_json(*ids).dump();
 }
 
-Status print_line(const std::string& line) {
-  if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fputc('\n', stdout) == EOF)
-    return fail(ErrorCode::kIo, "writing to standard output failed");
-  return {};
-}
+Status print_line(const std::string& line) { return print(line + '\n'); }
 
 Status convert_lines(const TokenizeFlags& flags, const ModelText& text) {
   GALVANI_TRY(const std::string all, read_text_file(flags.jsonl));
@@ -125,11 +127,12 @@ void add_tokenize(CLI::App& app, Action& action) {
   verb->add_option("-f,--file", flags->file, "read the text from a file (- for standard input)");
   verb->add_option("--jsonl", flags->jsonl, "one JSON string a line in, one array a line out (- for standard input)");
   verb->add_option("--chat", flags->chat, "render the model's chat template over this JSON array of messages");
+  CLI::Option* chat = verb->get_option("--chat");
   verb->add_option("--tools", flags->tools, "JSON array of tools for the template")->needs("--chat");
   verb->add_option("--now", flags->now, "ISO-8601 time the template sees, e.g. 2024-07-26T12:00:00")->needs("--chat");
   verb->add_flag("--text", flags->text, "with --chat: print the text instead of its ids")->needs("--chat");
   verb->add_flag("--no-special", flags->no_special, "do not add BOS and the like");
-  verb->add_flag("--decode", flags->decode, "ids to text");
+  verb->add_flag("--decode", flags->decode, "ids to text")->excludes(chat);
   verb->add_flag("--skip-special", flags->skip_special, "with --decode: leave special tokens out")->needs("--decode");
   verb->callback([flags, &action] {
     action = [flags] {

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/file_map.h"
+#include "core/log.h"
 #include "core/parallel.h"
 #include "exec/cpu_ops.h"
 
@@ -116,6 +117,9 @@ Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
 
   const models::ModelInfo& model = runner->model_->info();
   info.context = options.context > 0 ? options.context : std::min<int64_t>(model.context, 4096);
+  if (info.context > model.context)
+    log_warn("a context of {} tokens is longer than the {} this model was made for; expect worse text beyond them",
+             info.context, model.context);
   const exec::StateOptions state{.kv_dtype = kv,
                                  .context = info.context,
                                  .max_sequences = options.max_sequences,

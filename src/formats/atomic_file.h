@@ -1,5 +1,6 @@
 #pragma once
-/// A file that appears complete or not at all: written under a temporary name, synced, renamed.
+/// A file that appears complete or not at all: written under a temporary name, synced, renamed. Through a link, the
+/// linked file is replaced. Devices and pipes (/dev/null, /dev/stdout) are written directly.
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -10,6 +11,7 @@ namespace galvani::formats {
 
 class AtomicFile {
  public:
+  /// Errors: an empty name or a folder (kInvalidArgument); what the system says (kIo).
   static Result<AtomicFile> create(const std::filesystem::path& path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
@@ -17,12 +19,12 @@ class AtomicFile {
   ~AtomicFile();
 
   Status write(std::span<const std::byte> bytes);
-  /// Syncs file and folder and renames.
+  /// Syncs the file, renames it and syncs the folder.
   Status commit();
 
  private:
   AtomicFile() = default;
-  std::filesystem::path path_, temporary_;
+  std::filesystem::path path_, temporary_;  // no temporary name: written directly
   int fd_ = -1;
 };
 

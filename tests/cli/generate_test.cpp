@@ -1,0 +1,226 @@
+// galvani generate and chat, run as programs on a tiny model.
+#include "cli/program.h"
+
+namespace galvani::cli {
+namespace {
+
+class Generate : public testing::Test {
+ protected:
+  const Scratch scratch;
+  const std::string model = text_model(scratch);
+
+  /// generate with one thread in f32, and `more`.
+  Words words(const Words& more) const {
+    Words all = {"generate", "-m", model, "--act", "f32", "-t", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::string text(const Words& more) const {
+    const Outcome outcome = run(words(more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  }
+  nlohmann::json stats(const Words& more) const {
+    Words all = words(more);
+    all.insert(all.end(), {"--stats", scratch / "stats.json"});
+    const Outcome outcome = run(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    nlohmann::json json = nlohmann::json::parse(read_file(scratch / "stats.json"), nullptr, false);
+    EXPECT_TRUE(json.is_object());
+    EXPECT_EQ(scratch.names_with(".tmp"), std::vector<std::string>{});
+    return json;
+  }
+};
+
+TEST_F(Generate, ProducesExactlyItsBudgetAndWritesItsFigures) {
+  for (const int n : {1, 2, 37}) {
+    const nlohmann::json json = stats({"-p", "hello", "-n", std::to_string(n), "--ignore-eos"});
+    EXPECT_EQ(json.at("generated_tokens"), n);
+    EXPECT_EQ(json.at("prompt_tokens"), 5);
+    EXPECT_EQ(json.at("finish"), "length");
+    EXPECT_EQ(json.at("threads"), 1);
+    EXPECT_EQ(json.at("device"), "cpu");
+    EXPECT_EQ(json.at("act"), "f32");
+    EXPECT_GT(json.at("prompt_tps").get<double>(), 0);
+    // One token has no rate; two have one.
+    EXPECT_EQ(json.at("generated_tps").is_null(), n == 1);
+    if (n > 1) {
+      EXPECT_GT(json.at("generated_tps").get<double>(), 0);
+    }
+    double sum = 0;
+    for (const char* part : {"open", "map", "pack", "upload", "graph", "prefill"}) {
+      EXPECT_GE(json.at("ttft_parts_ms").at(part).get<double>(), 0) << part;
+      sum += json.at("ttft_parts_ms").at(part).get<double>();
+    }
+    EXPECT_NEAR(json.at("ttft_ms").get<double>(), sum, 1e-6 * sum);
+    EXPECT_NEAR(json.at("prompt_tps").get<double>(), 5e3 / json.at("ttft_parts_ms").at("prefill").get<double>(),
+                1e-6 * json.at("prompt_tps").get<double>());
+  }
+}
+
+TEST_F(Generate, TheSameSeedGivesTheSameTextWithAnyThreadsAndPoison) {
+  const Words sampled = {"-p", "seed", "-n", "24", "--temp", "1", "--ignore-eos"};
+  const auto with = [&](const Words& more) {
+    Words all = sampled;
+    all.insert(all.end(), more.begin(), more.end());
+    return text(all);
+  };
+  const std::string first = with({});
+  EXPECT_GT(first.size(), 20u);
+  EXPECT_EQ(with({}), first);
+  EXPECT_NE(with({"--seed", "1"}), first);
+  EXPECT_EQ(with({"--top-k", "1"}), with({"--min-p", "1"}));  // both greedy
+  Words many = words(sampled);
+  many[6] = "16";
+  EXPECT_EQ(run(many).out, first);
+  const Outcome poisoned = run(words(sampled), {.environment = {{"GALVANI_POISON", "1"}}});
+  EXPECT_EQ(poisoned.code, 0) << poisoned.err;
+  EXPECT_EQ(poisoned.out, first);
+}
+
+TEST_F(Generate, ThePromptComesFromAFlagAFileOrStandardInput) {
+  const std::string expected = text({"-p", "abc", "-n", "6"});
+  EXPECT_EQ(text({"-f", write_file(scratch / "prompt", "abc"), "-n", "6"}), expected);
+  const Outcome piped = run(words({"-f", "-", "-n", "6"}), {.input = "abc"});
+  EXPECT_EQ(piped.out, expected) << piped.err;
+}
+
+TEST_F(Generate, BadPromptsAreNamed) {
+  expect_error(2, words({"-p", ""}), {"the prompt is empty"});
+  expect_error(2, words({"-f", "-"}), {"the prompt is empty"});
+  expect_error(2,
+               words({"-p",
+                      "ab\xff"
+                      "cd"}),
+               {"not valid UTF-8", "0xFF", "offset 2"});
+  expect_error(2, words({"-f", write_file(scratch / "bad", "abc\xe2\x82")}), {"not valid UTF-8", "offset 3"});
+  expect_error(1, words({"-f", scratch / "missing"}), {"missing", "No such file"});
+  expect_error(1, words({"-f", model}), {"Is a directory"});
+}
+
+TEST_F(Generate, PromptsAtTheContextsEdge) {
+  const auto tokens = [&](int prompt, int context) {
+    return stats({"-p", std::string(static_cast<size_t>(prompt), 'a'), "-c", std::to_string(context), "-n", "9",
+                  "--ignore-eos"});
+  };
+  // The last token needs no place of its own: it is never fed back.
+  const nlohmann::json edge = tokens(19, 20);
+  EXPECT_EQ(edge.at("generated_tokens"), 2);
+  EXPECT_EQ(edge.at("finish"), "context full");
+  EXPECT_EQ(tokens(18, 20).at("generated_tokens"), 3);
+  for (const size_t length : {20u, 21u, 600u})
+    expect_error(1, words({"-p", std::string(length, 'a'), "-c", "20"}),
+                 {"the prompt has " + std::to_string(length) + " tokens", "the context holds 20", "-c"});
+  expect_error(1, words({"-p", std::string(512, 'a')}), {"512 tokens", "made for 512"});
+  const Outcome beyond = run(words({"-p", "a", "-c", "513", "-n", "1"}));
+  EXPECT_EQ(beyond.code, 0);
+  EXPECT_NE(beyond.err.find("512"), std::string::npos) << "a context the model was not made for takes a warning";
+}
+
+TEST_F(Generate, AContextThatMemoryCannotHoldIsASentence) {
+  expect_error(1, words({"-p", "a", "-c", "2147483647", "-n", "2"}), {"cannot", "MiB", "-c"});
+}
+
+TEST_F(Generate, StopStringsEndTheTextBeforeThem) {
+  // Biases strong enough to decide: the text is a run of one letter.
+  const auto run_of = [&](char letter, const Words& more) {
+    Words all = {"-p", "x", "-n", "8", "-l", std::to_string(letter + 3) + "=1000"};
+    all.insert(all.end(), more.begin(), more.end());
+    return text(all);
+  };
+  EXPECT_EQ(run_of('k', {}), "kkkkkkkk\n");
+  EXPECT_EQ(run_of('k', {"--stop", "kkk"}), "\n");          // across tokens
+  EXPECT_EQ(run_of('k', {"--stop", "kkj"}), "kkkkkkkk\n");  // what was held back comes out in the end
+  EXPECT_EQ(run_of('k', {"--stop", "zz", "--stop", "k"}), "\n");
+  EXPECT_EQ(run_of('k', {"--stop", "[k]"}), "kkkkkkkk\n");  // brackets are text, not a list
+  EXPECT_EQ(run_of('k', {"--stop", "[x,k]"}), "kkkkkkkk\n");
+  EXPECT_EQ(run_of('%', {"--stop", "%%"}), "\n");
+  // The later of two biases of a token adds to the first.
+  EXPECT_EQ(text({"-p", "x", "-n", "2", "-l", "110=500", "-l", "110=500", "-l", "111=900"}), "kk\n");
+}
+
+TEST_F(Generate, EosEndsTheTextUnlessIgnored) {
+  const Words eos = {"-p", "x", "-n", "5", "-l", "2=1000"};
+  const nlohmann::json stopped = stats(eos);
+  EXPECT_EQ(stopped.at("finish"), "stop");
+  EXPECT_EQ(stopped.at("generated_tokens"), 1);
+  Words ignored = eos;
+  ignored.push_back("--ignore-eos");
+  EXPECT_EQ(stats(ignored).at("generated_tokens"), 5);
+  EXPECT_EQ(stats(ignored).at("finish"), "length");
+}
+
+TEST_F(Generate, StatsThatCannotBeWrittenAreRefusedBeforeTheRun) {
+  const Outcome missing = expect_error(1, words({"-p", "x", "--stats", scratch / "no/stats.json"}), {"no/stats.json"});
+  EXPECT_EQ(missing.out, "");
+  EXPECT_EQ(expect_error(2, words({"-p", "x", "--stats", model}), {"it is a folder"}).out, "");
+  expect_error(2, words({"-p", "x", "--stats", ""}), {"name of the file"});
+}
+
+TEST_F(Generate, AReaderThatLeavesEndsTheRun) {
+  const fs::path pipe = scratch / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Setting setting{.out = pipe};
+  setting.during = [&](pid_t, const fs::path&) {
+    const int fd = open(pipe.c_str(), O_RDONLY);
+    char byte;
+    EXPECT_EQ(read(fd, &byte, 1), 1);
+    close(fd);
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome =
+      expect_error(1, words({"-p", "x", "-n", "1000000000", "-c", "1000000"}), {"standard output"}, setting);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << outcome.err;
+}
+
+TEST_F(Generate, AnInterruptEndsTheRunAndStillWritesTheFigures) {
+  Setting setting;
+  setting.during = [](pid_t child, const fs::path& out) {
+    for (int i = 0; i < 10000; ++i) {
+      std::error_code ignored;
+      if (const auto size = fs::file_size(out, ignored); !ignored && size > 0) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    kill(child, SIGINT);
+  };
+  const fs::path stats = scratch / "stats.json";
+  expect_error(1, words({"-p", "x", "-n", "1000000000", "-c", "1000000", "--ignore-eos", "--stats", stats}),
+               {"interrupted", "cancelled"}, setting);
+  const nlohmann::json json = nlohmann::json::parse(read_file(stats), nullptr, false);
+  EXPECT_EQ(json.at("finish"), "cancelled");
+  EXPECT_GE(json.at("generated_tokens").get<int64_t>(), 1);
+}
+
+class Chat : public Generate {
+ protected:
+  Words chat_words() const { return {"chat", "-m", model, "--act", "f32", "-t", "1", "-n", "3"}; }
+};
+
+TEST_F(Chat, AnswersLinesUntilExit) {
+  const Outcome twice = run(chat_words(), {.input = "hi\nyou\n/exit\nnever\n"});
+  EXPECT_EQ(twice.code, 0) << twice.err;
+  const Outcome once = run(chat_words(), {.input = "hi\n"});
+  EXPECT_EQ(twice.out.rfind(once.out, 0), 0u) << "the first answer is the same";
+  EXPECT_GT(twice.out.size(), once.out.size());
+  // After /clear the same message gets the same answer; an unknown command is not sent to the model.
+  const Outcome cleared = run(chat_words(), {.input = "hi\n/clear\nhi\r\n/what\n"});
+  EXPECT_EQ(cleared.out, once.out + once.out);
+  EXPECT_NE(cleared.err.find("there is no command /what"), std::string::npos);
+}
+
+TEST_F(Chat, AMessageTheTemplateRefusesEndsOnlyThatTurn) {
+  const Outcome good = run(chat_words(), {.input = "hi\n"});
+  const Outcome refused = expect_error(1, chat_words(), {"no bad words"}, {.input = "bad\nhi\n"});
+  EXPECT_EQ(refused.out, good.out);
+  const Outcome invalid = expect_error(1, chat_words(), {"UTF-8"}, {.input = "\xff\nhi\n"});
+  EXPECT_EQ(invalid.out, good.out);
+}
+
+TEST_F(Chat, AModelWithoutATemplateIsRefused) {
+  add_tokenizer(model, "");
+  expect_error(1, chat_words(), {"no chat template"});
+  expect_error(1, words({"-p", "hi", "--chat"}), {"no chat template"});
+}
+
+}  // namespace
+}  // namespace galvani::cli

@@ -1,0 +1,41 @@
+// galvani inspect: figures that can be computed by hand.
+#include "cli/program.h"
+
+namespace galvani::cli {
+namespace {
+
+void expect_words(const std::string& model, const Words& more, const Words& needles) {
+  Words words = {"inspect", "-m", model_data(model)};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome outcome = run(words);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const std::string& needle : needles)
+    EXPECT_NE(outcome.out.find(needle), std::string::npos) << model << " should say: " << needle << "\n" << outcome.out;
+}
+
+TEST(Inspect, DimsBitsAndMemoryOfTheTinyModels) {
+  // Two layers, 2 kv heads of 16, keys and values in f32: 2·2·(16+16)·4 bytes a token; 100 tokens take two pages of 64.
+  expect_words("hf/llama", {"-c", "100"},
+               {"family llama, Hugging Face safetensors", "layers 2, hidden 64, intermediate 128, heads 4, kv heads 2",
+                "vocabulary 256, context 512", "16.000", "512 bytes a token, 2 pages of 64"});
+  expect_words("hf/llama", {"--kv", "bf16", "--sequences", "3", "-c", "64"}, {"256 bytes a token, 3 pages of 64"});
+  // Affine, 4 bits in groups of 64 with a bf16 scale and bias each: 4 + 32/64 bits.
+  expect_words("mlx/llama-4-64-affine", {}, {"MLX safetensors", "4.500"});
+  expect_words("mlx/qwen3-6-32-affine", {}, {"family qwen3", "7.000"});
+  expect_words("gguf/llama.gguf", {}, {"GGUF", "family llama"});
+}
+
+TEST(Inspect, EveryTensorHasARowWithAll) {
+  expect_words("hf/llama", {}, {"model.layers.*.self_attn.q_proj"});
+  expect_words("hf/llama", {"--all"}, {"model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"});
+}
+
+TEST(Inspect, TheLargestPlanIsANumber) {
+  const Outcome outcome = run({"inspect", "-m", model_data("hf/llama"), "-c", "2147483647", "--sequences", "4096"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  // 2^25 pages of 64·512 bytes for each of 4096 sequences.
+  EXPECT_NE(outcome.out.find("137438953472 pages of 64 = 4503599627.4 MB"), std::string::npos) << outcome.out;
+}
+
+}  // namespace
+}  // namespace galvani::cli
