@@ -54,7 +54,9 @@ Result<std::unique_ptr<Engine>> Engine::load(const LoadOptions& options) {
   try {
     auto impl = std::make_unique<Impl>();
     GALVANI_TRY(impl->runner, engine::Runner::load(options));
-    impl->scheduler = std::make_unique<engine::Scheduler>(*impl->runner, options.max_batch_tokens, options.valid_vocab);
+    // A tokenizer may know more ids than the model has rows; those can never be sampled anyway.
+    const int64_t valid = std::min(options.valid_vocab, impl->runner->info().vocab);
+    impl->scheduler = std::make_unique<engine::Scheduler>(*impl->runner, options.max_batch_tokens, valid);
     return std::unique_ptr<Engine>(new Engine(std::move(impl)));
   } catch (const InternalError& error) {
     return tl::unexpected<Error>(Error{ErrorCode::kInternal, error.message});

@@ -117,6 +117,13 @@ TEST_F(Generate, PromptsAtTheContextsEdge) {
   EXPECT_NE(beyond.err.find("512"), std::string::npos) << "a context the model was not made for takes a warning";
 }
 
+TEST_F(Generate, ATokenizerLargerThanTheModelRunsUntilItsIdsDoNotFit) {
+  fs::copy_file(fs::path(GALVANI_TEST_DATA) / "tokenizer/tiny/smollm.json", model + "/tokenizer.json",
+                fs::copy_options::overwrite_existing);  // 420 ids; the model has 256
+  EXPECT_EQ(stats({"-p", "!", "-n", "3", "--ignore-eos"}).at("generated_tokens"), 3);
+  expect_error(1, words({"-p", "hello"}), {"token id 260", "0 to 255"});
+}
+
 TEST_F(Generate, AContextThatMemoryCannotHoldIsASentence) {
   expect_error(1, words({"-p", "a", "-c", "2147483647", "-n", "2"}), {"cannot", "MiB", "-c"});
 }

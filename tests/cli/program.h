@@ -100,7 +100,7 @@ struct Setting {
   _exit(98);
 }
 
-inline Outcome run(const Words& words, const Setting& setting = {}) {
+inline Outcome run(const Words& words, const Setting& setting = Setting()) {
   const Scratch scratch;
   const fs::path in = write_file(scratch / "in", setting.input), out = scratch / "out", err = scratch / "err";
   const pid_t child = fork();
@@ -130,7 +130,7 @@ inline Outcome run(const Words& words, const Setting& setting = {}) {
 }
 
 /// Runs, and expects the exit code and each of `needles` on standard error.
-inline Outcome expect_error(int code, const Words& words, const Words& needles, const Setting& setting = {}) {
+inline Outcome expect_error(int code, const Words& words, const Words& needles, const Setting& setting = Setting()) {
   const Outcome outcome = run(words, setting);
   std::string command;
   for (const std::string& word : words) command.append(1, ' ').append(word, 0, 80);
