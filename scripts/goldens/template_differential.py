@@ -62,7 +62,7 @@ class Generator:
             lambda: f"{e()}|{self.pick(FILTERS)}", lambda: f"{e()}|{self.pick(FILTERS)}", lambda: f"({e()})|{self.pick(FILTERS)}",
             lambda: f"{e()} is {self.pick(TESTS)}", lambda: f"({e()}).{self.pick(METHODS)}", lambda: f"{self.pick(NAMES)}.{self.pick(METHODS)}",
             lambda: f"{self.pick(NAMES)}.{self.pick(ATTRIBUTES)}", lambda: f"{self.pick(NAMES)}['{self.pick(ATTRIBUTES)}']",
-            lambda: f"{self.pick(NAMES)}[{self.pick(['0', '-1', '1', '5'])}]", lambda: f"({e()})[{self.slice()}]", lambda: f"{self.pick(NAMES)}[{self.slice()}]",
+            lambda: f"{self.pick(NAMES)}[{self.pick(['0', '-1', '1', '5'])}]", lambda: f"(({e()})|list)[{self.slice()}]", lambda: f"(({e()})|string)[{self.slice()}]", lambda: f"{self.pick(NAMES)}[{self.slice()}]",
             lambda: f"[{e()}, {e()}]", lambda: f"({e()}, {e()})", lambda: f"{{'a': {e()}, {self.pick(STRINGS)}: {e()}}}",
             lambda: f"range({self.pick(['3', '1, 4', '5, 0, -2', 'n'])})|list", lambda: f"dict(a={e()})", lambda: f"mac({e()})", lambda: f"mac({e()}, q={e()})",
         ]
@@ -128,7 +128,7 @@ def main():
         driver.stdin.flush()
         got = json.loads(driver.stdout.readline())
         texts += "text" in wanted
-        if "text" in wanted and (" at 0x" in wanted["text"] or re.search(r"<class|\d{19}", wanted["text"])):
+        if "text" in wanted and (" at 0x" in wanted["text"] or re.search(r"<class|\d{19}|\dj\)", wanted["text"])):
             continue  # an address, or an integer beyond 64 bits
         if got.get("code") == "out of range" and "64" in got["error"] or "0 bytes" in got.get("error", ""):
             beyond += 1

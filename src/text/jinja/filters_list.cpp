@@ -73,23 +73,25 @@ Result<std::vector<Keyed>> keyed_items(Interpreter& in, const Value& self, const
   return out;
 }
 
-/// sort's attribute may name several, separated by commas: the key is then a tuple.
+/// sort's attribute may name several, separated by commas. The key is a list, so that equal values need no order.
 Result<std::vector<Keyed>> multi_keyed_items(Interpreter& in, const Value& self, const Value* path, bool sensitive) {
-  if (path == nullptr || !path->is_string() || path->text().find(',') == std::string::npos) {
-    return keyed_items(in, self, path, sensitive);
-  }
   List parts;
-  for (size_t begin = 0; begin <= path->text().size();) {
-    const size_t end = std::min(path->text().find(',', begin), path->text().size());
-    parts.push_back(Value::string(path->text().substr(begin, end - begin)));
-    begin = end + 1;
+  if (path != nullptr && path->is_string()) {
+    const std::string& names = path->text();
+    for (size_t begin = 0; begin <= names.size();) {
+      const size_t end = std::min(names.find(',', begin), names.size());
+      parts.push_back(Value::string(names.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+  } else {
+    parts.push_back(path != nullptr ? *path : Value());
   }
   GALVANI_TRY(const List items, iterate(self));
   std::vector<Keyed> out;
   for (const Value& item : items) {
     List keys;
     for (const Value& part : parts) {
-      GALVANI_TRY(Value key, sort_key(in, item, &part, sensitive));
+      GALVANI_TRY(Value key, sort_key(in, item, path != nullptr ? &part : nullptr, sensitive));
       keys.push_back(std::move(key));
     }
     out.emplace_back(Value::list(std::move(keys)), item);
@@ -190,7 +192,6 @@ Result<Value> first(Interpreter&, const Value& self, Args&) {
 
 Result<Value> last(Interpreter&, const Value& self, Args&) {
   if (self.is_list() && self.list_node()->flavor == ListFlavor::kGenerator) return bug("a generator has no last item");
-  if (self.is_undefined()) return bug("{}", self.undefined_reason());
   if (self.is_string()) {
     if (self.text().empty()) return Value::undefined("No last item, sequence was empty.");
     size_t begin = self.text().size();

@@ -73,6 +73,9 @@ Result<Value> replace(Interpreter& in, const Value& self, Args& args) {
 }
 
 Result<Value> indent(Interpreter& in, const Value& self, Args& args) {
+  if (!self.is_string()) {
+    return bug("indent works on strings, not {}", self.is_undefined() ? self.undefined_reason() : self.type_name());
+  }
   Soft s = soft(in, self);
   std::string prefix(4, ' ');
   if (const Value* width = args.get(0)) {
@@ -151,6 +154,13 @@ Result<Value> format(Interpreter& in, const Value& self, Args& args) {
 }
 
 Result<Value> truncate(Interpreter& in, const Value& self, Args& args) {
+  if (!self.is_string()) {  // whatever has a length may pass, if it is short
+    GALVANI_TRY(const int64_t size, length(self));
+    GALVANI_TRY(const int64_t limit, integer_argument(args, 0, 255, "truncate's length"));
+    GALVANI_TRY(const int64_t leeway, optional_integer(args, 3, 5, "truncate's leeway"));
+    if (size <= limit || (leeway >= 0 && size - leeway <= limit)) return self;
+    return bug("truncate works on strings, not {}", self.type_name());
+  }
   const Soft s = soft(in, self);
   GALVANI_TRY(const int64_t wanted, integer_argument(args, 0, 255, "truncate's length"));
   const bool kill_words = args.get(1) != nullptr && args.at(1).truthy();
@@ -169,17 +179,44 @@ Result<Value> truncate(Interpreter& in, const Value& self, Args& args) {
   return Value::string(kept + end, s.markup);
 }
 
-Result<Value> url_encode(Interpreter& in, const Value& self, Args&) {
-  if (!self.is_string()) return bug("urlencode works on strings, not {}", self.type_name());
-  in.budget().touch(self.text().size());
+/// Percent-encoding of one text; in a query string "/" is encoded too and a space is "+".
+std::string url_quote(std::string_view text, bool query) {
   std::string out;
-  for (const char c : self.text()) {
+  for (const char c : text) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-                       c == '.' || c == '-' || c == '~' || c == '/';
+                       c == '.' || c == '-' || c == '~' || (c == '/' && !query);
     if (plain)
       out += c;
+    else if (c == ' ' && query)
+      out += '+';
     else
       out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+/// Text is quoted; a mapping or a list of pairs becomes a query string.
+Result<Value> url_encode(Interpreter& in, const Value& self, Args&) {
+  if (!self.is_dict() && !self.is_list() && !self.is_undefined()) {
+    return Value::string(url_quote(soft(in, self).text, false));
+  }
+  std::string out;
+  const auto add = [&](const Value& key, const Value& value) {
+    if (!out.empty()) out += '&';
+    out += url_quote(soft(in, key).text, true);
+    out += '=';
+    out += url_quote(soft(in, value).text, true);
+    return in.check_size(out.size(), "the result of urlencode");
+  };
+  if (self.is_dict()) {
+    for (const auto& [key, value] : self.dict_node()->entries()) GALVANI_TRY_VOID(add(key, value));
+    return Value::string(std::move(out));
+  }
+  GALVANI_TRY(const List pairs, iterate(self));
+  for (const Value& pair : pairs) {
+    GALVANI_TRY(const List both, iterate(pair));
+    if (both.size() != 2) return bug("urlencode of a list needs pairs; found an item of length {}", both.size());
+    GALVANI_TRY_VOID(add(both[0], both[1]));
   }
   return Value::string(std::move(out));
 }
@@ -271,8 +308,9 @@ std::string escape_html(std::string_view text) {
 }
 
 std::string center_text(std::string_view text, int64_t width, std::string_view fill) {
-  const int64_t size = static_cast<int64_t>(count_codepoints(text)), missing = width - size;
-  if (missing <= 0) return std::string(text);
+  const int64_t size = static_cast<int64_t>(count_codepoints(text));
+  if (width <= size) return std::string(text);
+  const int64_t missing = width - size;
   // CPython's rule for an odd remainder: it goes left when the width is odd too.
   const int64_t left = missing / 2 + (missing & width & 1);
   return pad(left, fill) + std::string(text) + pad(missing - left, fill);

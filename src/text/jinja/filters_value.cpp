@@ -86,7 +86,7 @@ Result<Value> rounded(Interpreter& in, const Value& self, Args& args) {
     return Value::real(round_real(self.as_real(), digits));
   }
   if (method != "ceil" && method != "floor") return bug("round's method is common, ceil or floor, not '{}'", method);
-  if (std::abs(digits) > 300) return bug("round's precision {} is beyond a double", digits);
+  if (digits > 300 || digits < -300) return bug("round's precision {} is beyond a double", digits);
   const double scale = std::pow(10.0, static_cast<double>(digits)), scaled = self.as_real() * scale;
   if (!std::isfinite(scaled)) return bug("round of a value that is not finite");
   return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);

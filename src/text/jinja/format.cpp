@@ -160,7 +160,8 @@ class PercentFormatter {
       GALVANI_TRY_VOID(in_.check_budget());
     }
     const size_t available = tuple_ ? argument_.items().size() : 1;
-    if (!named_ && used_ < available && !argument_.is_dict() && (tuple_ || !argument_.is_list())) {
+    if (!named_ && used_ < available && !argument_.is_dict() && !argument_.is_undefined() &&
+        (tuple_ || !argument_.is_list())) {
       return bug("not all arguments were used by the format string");
     }
     return out;

@@ -234,7 +234,7 @@ Result<Value> justify(Interpreter& in, const Value& self, Args& args) {
   }
   GALVANI_TRY(const int64_t size, length(self));
   if (kSide == Side::kCenter) return like(self, center_text(self.text(), width, fill));
-  const std::string padding = pad(width - size, fill);
+  const std::string padding = width > size ? pad(width - size, fill) : "";
   return like(self, kSide == Side::kLeft ? self.text() + padding : padding + self.text());
 }
 
@@ -244,7 +244,7 @@ Result<Value> zfill(Interpreter& in, const Value& self, Args& args) {
   GALVANI_TRY(const int64_t size, length(self));
   const std::string& text = self.text();
   const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-  return like(self, text.substr(0, sign) + pad(width - size, "0") + text.substr(sign));
+  return like(self, text.substr(0, sign) + (width > size ? pad(width - size, "0") : "") + text.substr(sign));
 }
 
 template <bool kPrefix>

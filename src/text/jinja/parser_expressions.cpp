@@ -315,7 +315,7 @@ Result<ExprPtr> Parser::subscript(ExprPtr node) {
     ++colons;
   }
   GALVANI_TRY_VOID(expect_op("]"));
-  if (colons == 0 && parts[0] == nullptr) return unexpected("an index");
+  if (colons == 0 && parts[0] == nullptr) parts[0] = make(ExprKind::kTuple);  // a[] looks up the empty tuple
   if (colons != 0) out->kind = ExprKind::kSlice;
   for (int part = 0; part < (colons != 0 ? 3 : 1); ++part) out->children.push_back(std::move(parts[part]));
   return finish(std::move(out));
