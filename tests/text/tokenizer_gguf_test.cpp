@@ -162,7 +162,7 @@ void expect_llama_cpp(const char* file, const char* golden_name) {
 }
 
 TEST(TokenizerGguf, SmolLm2MatchesLlamaCpp) {
-  expect_llama_cpp("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2.golden.json");
+  expect_llama_cpp("smollm2-135m.gguf", "smollm2.golden.json");
 }
 TEST(TokenizerGguf, Gemma3MatchesLlamaCpp) { expect_llama_cpp("gemma3-270m.gguf", "gemma3_270m.golden.json"); }
 
