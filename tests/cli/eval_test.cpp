@@ -21,7 +21,7 @@ std::string bytes_of(const std::string& file, const std::string& tensor) {
 
 /// An .npy file of format 1.0.
 std::string npy(const std::string& type, const std::string& shape, const std::string& data) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", type, shape);
   header.resize(117, ' ');
   return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "\n" + data;
 }
@@ -33,7 +33,7 @@ std::string data_of(const std::vector<T>& values) {
 
 template <typename T>
 std::string id_array(const std::string& type, const std::vector<T>& ids) {
-  return npy(type, "(" + std::to_string(ids.size()) + ",)", data_of(ids));
+  return npy(type, fmt::format("({},)", ids.size()), data_of(ids));
 }
 
 Words eval_words(const std::string& model, const fs::path& ids, const fs::path& logits) {

@@ -1,4 +1,6 @@
 // galvani generate and chat, run as programs on a tiny model.
+#include <fmt/format.h>
+
 #include "cli/program.h"
 
 namespace galvani::cli {
@@ -110,7 +112,7 @@ TEST_F(Generate, PromptsAtTheContextsEdge) {
   EXPECT_EQ(tokens(18, 20).at("generated_tokens"), 3);
   for (const size_t length : {20u, 21u, 600u})
     expect_error(1, words({"-p", std::string(length, 'a'), "-c", "20"}),
-                 {"the prompt has " + std::to_string(length) + " tokens", "the context holds 20", "-c"});
+                 {fmt::format("the prompt has {} tokens", length), "the context holds 20", "-c"});
   expect_error(1, words({"-p", std::string(512, 'a')}), {"512 tokens", "made for 512"});
   const Outcome beyond = run(words({"-p", "a", "-c", "513", "-n", "1"}));
   EXPECT_EQ(beyond.code, 0);
@@ -131,7 +133,7 @@ TEST_F(Generate, AContextThatMemoryCannotHoldIsASentence) {
 TEST_F(Generate, StopStringsEndTheTextBeforeThem) {
   // Biases strong enough to decide: the text is a run of one letter.
   const auto run_of = [&](char letter, const Words& more) {
-    Words all = {"-p", "x", "-n", "8", "-l", std::to_string(letter + 3) + "=1000"};
+    Words all = {"-p", "x", "-n", "8", "-l", fmt::format("{}=1000", letter + 3)};
     all.insert(all.end(), more.begin(), more.end());
     return text(all);
   };
