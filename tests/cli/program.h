@@ -73,7 +73,7 @@ struct Setting {
   std::vector<std::pair<std::string, std::string>> environment = {};
   /// Called while the program runs, with its process id and the file that its output goes to.
   std::function<void(pid_t, const fs::path&)> during = {};
-  std::chrono::seconds limit{60};
+  std::chrono::seconds limit{180};
 };
 
 [[noreturn]] inline void become_program(const Words& words, const Setting& setting, const fs::path& in,
