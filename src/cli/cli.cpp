@@ -44,7 +44,8 @@ void ModelFlags::add_to(CLI::App& verb, bool run) {
   verb.add_option("-c,--ctx-size", context, "tokens a sequence may reach (0: the model's, at most 4096)")
       ->check(CLI::Range(int64_t{0}, (int64_t{1} << 31) - 1));
   verb.add_option("-t,--threads", threads, "threads (0: physical cores)")->check(CLI::Range(0, 1024));
-  verb.add_option("-b,--batch-size", batch, "tokens of one step")->check(CLI::Range(1, 1 << 20));
+  verb.add_option("-b,--batch-size", batch, fmt::format("tokens of one step (default {})", batch))
+      ->check(CLI::Range(1, 1 << 20));
   verb.add_option("--device", device, "auto or cpu");
   verb.add_option("--act", act, "arithmetic of matrix products: auto, f32, f16, bf16");
   verb.add_option("--kv", kv, "type of keys and values: auto, f32, f16, bf16");

@@ -130,11 +130,15 @@ void add_inspect(CLI::App& app, Action& action) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* verb = app.add_subcommand("inspect", "tensors, bits, bytes a decode step reads, memory plan");
   flags->model.add_to(*verb, false);
-  verb->add_option("-c,--ctx-size", flags->model.context, "context to plan memory for")
+  verb->add_option("-c,--ctx-size", flags->model.context,
+                   "context to plan memory for (default: the model's, at most 4096)")
       ->check(CLI::Range(int64_t{1}, (int64_t{1} << 31) - 1));
-  verb->add_option("--kv", flags->model.kv, "type of keys and values to plan for")
+  verb->add_option(
+          "--kv", flags->model.kv,
+          "type of keys and values to plan for (default f32; a run with --kv auto takes the type of its --act)")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  verb->add_option("--sequences", flags->sequences, "sequences to plan memory for")->check(CLI::Range(1, 4096));
+  verb->add_option("--sequences", flags->sequences, "sequences to plan memory for (default 1)")
+      ->check(CLI::Range(1, 4096));
   verb->add_flag("--all", flags->all, "one row a tensor instead of folding layers");
   verb->callback([flags, &action] {
     action = [flags] {

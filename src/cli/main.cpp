@@ -57,7 +57,7 @@ bool unknown_verb(const CLI::App& app, int argc, char** argv) {
 
 int run(int argc, char** argv) {
   using namespace galvani::cli;
-  CLI::App app("Galvani runs quantized language models.");
+  CLI::App app("Galvani runs quantized language models.", "galvani");
   app.set_version_flag("--version", "galvani " GALVANI_VERSION_STRING);
   app.require_subcommand(1);
   bool verbose = false;

@@ -7,12 +7,12 @@
 namespace galvani::cli {
 
 void SamplingFlags::add_to(CLI::App& verb) {
-  verb.add_option("-n,--predict", max_tokens, "tokens to generate at most")
+  verb.add_option("-n,--predict", max_tokens, fmt::format("tokens to generate at most (default {})", max_tokens))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   verb.add_option("--temp", temperature, "temperature; 0 is greedy (default: the model's, else 0)")
       ->check(CLI::Range(0.0, 100.0));
   verb.add_option("--top-k", top_k, "keep the k likeliest tokens; 0 = off")->check(CLI::Range(0, 1 << 30));
-  verb.add_option("--top-p", top_p, "keep the smallest set with this mass")->check(CLI::Range(0.0, 1.0));
+  verb.add_option("--top-p", top_p, "keep the smallest set with this mass; 1 = off")->check(CLI::Range(0.0, 1.0));
   verb.add_option("--min-p", min_p, "keep tokens with at least this share of the best one's probability")
       ->check(CLI::Range(0.0, 1.0));
   verb.add_option("--repeat-penalty", repetition_penalty, "divide logits of tokens already seen; 1 = off")

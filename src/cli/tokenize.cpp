@@ -41,6 +41,8 @@ Result<std::vector<int32_t>> ids_of(const ordered_json& value, const std::string
   return ids;
 }
 
+std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }
+
 // One input, either way round, as the line to print.
 Result<std::string> convert(const TokenizeFlags& flags, const ModelText& text, const std::string& input,
                             const std::string& where) {
@@ -74,7 +76,7 @@ Status convert_lines(const TokenizeFlags& flags, const ModelText& text) {
     begin = end + 1;
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = fmt::format("{} line {}", flags.jsonl, number);
+    const std::string where = fmt::format("{} line {}", input_name(flags.jsonl), number);
     if (!flags.decode) {
       GALVANI_TRY(const ordered_json value, parse_json(line, where));
       if (!value.is_string()) return fail(ErrorCode::kInvalidArgument, "{}: expected one JSON string a line", where);
@@ -112,7 +114,7 @@ Status tokenize(const TokenizeFlags& flags) {
   if (!flags.file.empty()) {
     GALVANI_TRY(input, read_text_file(flags.file));
   }
-  GALVANI_TRY(const std::string line, convert(flags, text, input, flags.file.empty() ? "-p" : flags.file));
+  GALVANI_TRY(const std::string line, convert(flags, text, input, flags.file.empty() ? "-p" : input_name(flags.file)));
   return print_line(line);
 }
 
