@@ -36,7 +36,7 @@ begin() {  # NAME [SECONDS]
   trap 'on_signal SIGINT' INT
   trap 'on_signal SIGTERM' TERM
   trap 'on_signal SIGHUP' HUP
-  trap 'VERDICT=COULD-NOT-ANSWER REASON="the time limit of $TIME_LIMIT s was reached; logs in $RUN_DIR"; exit 2' USR1
+  trap 'VERDICT=COULD-NOT-ANSWER REASON="the time limit of $TIME_LIMIT s was reached (GALVANI_TIME_LIMIT=SECONDS raises it); what is built and fetched stays for the next run; logs in $RUN_DIR"; exit 2' USR1
 }
 
 say() { printf '%s\n' "$*"; }
