@@ -93,7 +93,7 @@ TEST(Usage, ABadModelIsOneSentence) {
   expect_error(1, {"generate", "-p", "x", "-m", model}, {"no tokenizer.json"});
 }
 
-TEST(Usage, AModelTruncatedWhileItIsOpenEndsInASentence) {
+TEST(Usage, AModelFileCutInHalfEndsInASentence) {
   const Scratch scratch;
   const fs::path model = text_model(scratch);
   const std::string weights = read_file(model / "model.safetensors");

@@ -161,9 +161,7 @@ void expect_llama_cpp(const char* file, const char* golden_name) {
   }
 }
 
-TEST(TokenizerGguf, SmolLm2MatchesLlamaCpp) {
-  expect_llama_cpp("smollm2-135m.gguf", "smollm2.golden.json");
-}
+TEST(TokenizerGguf, SmolLm2MatchesLlamaCpp) { expect_llama_cpp("smollm2-135m.gguf", "smollm2.golden.json"); }
 TEST(TokenizerGguf, Gemma3MatchesLlamaCpp) { expect_llama_cpp("gemma3-270m.gguf", "gemma3_270m.golden.json"); }
 
 }  // namespace
