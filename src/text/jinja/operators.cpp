@@ -114,8 +114,10 @@ Result<Value> repeat(Interpreter& in, const Value& sequence, int64_t count) {
                 in.budget().limits().output_bytes);
   }
   if (sequence.is_string()) {
+    const std::string& piece = sequence.text();
     std::string text;
-    for (int64_t i = 0; i < count; ++i) text += sequence.text();
+    text.reserve(unit * static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) text += piece;
     return Value::string(std::move(text), sequence.string_node().markup);
   }
   List items;

@@ -103,7 +103,7 @@ bool find_item(Interpreter& in, const Value& object, const Value& key, Value& ou
   if (object.is_string()) {
     const StringNode& node = object.string_node();
     if (!node.ascii) in.budget().touch(node.text.size());
-    const int64_t size = static_cast<int64_t>(node.ascii ? node.text.size() : count_codepoints(node.text));
+    const int64_t size = static_cast<int64_t>(node.length);
     const int64_t at = position(key.as_int(), size);
     if (at < 0) return false;
     const size_t begin = node.ascii ? static_cast<size_t>(at) : codepoint_offset(node.text, static_cast<size_t>(at));
@@ -247,10 +247,7 @@ Result<List> iterate(const Value& value) {
 Result<int64_t> length(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined: return 0;
-    case Kind::kString: {
-      const StringNode& node = value.string_node();
-      return static_cast<int64_t>(node.ascii ? node.text.size() : count_codepoints(node.text));
-    }
+    case Kind::kString: return static_cast<int64_t>(value.string_node().length);
     case Kind::kDict: return static_cast<int64_t>(value.dict_node()->size());
     case Kind::kList:
       if (value.list_node()->flavor != ListFlavor::kGenerator) return static_cast<int64_t>(value.items().size());

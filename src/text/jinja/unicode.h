@@ -9,7 +9,6 @@ namespace galvani::text::jinja {
 
 /// Byte offset of the first invalid sequence, or npos. Surrogates and overlong forms are invalid.
 size_t find_invalid_utf8(std::string_view text);
-bool is_ascii(std::string_view text);
 size_t count_codepoints(std::string_view text);
 /// Byte offset of code point `index`; text.size() when there are fewer.
 size_t codepoint_offset(std::string_view text, size_t index);

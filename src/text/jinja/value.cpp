@@ -43,8 +43,9 @@ Value Value::undefined(std::string reason) {
 }
 
 Value Value::string(std::string text, bool markup) {
-  const bool ascii = is_ascii(text);
-  return Value(Data(std::make_shared<const StringNode>(StringNode{std::move(text), markup, ascii})));
+  const size_t length = count_codepoints(text);
+  const bool ascii = length == text.size();
+  return Value(Data(std::make_shared<const StringNode>(StringNode{std::move(text), markup, ascii, length})));
 }
 
 Value Value::list(List items, ListFlavor flavor) {

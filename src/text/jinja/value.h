@@ -124,6 +124,7 @@ struct StringNode {
   std::string text;
   bool markup = false;  ///< came from `|safe` or `|escape`
   bool ascii = true;
+  size_t length = 0;  ///< code points
 };
 
 struct ListNode {
