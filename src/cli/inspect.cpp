@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "core/error.h"
+#include "engine/runner.h"
 #include "exec/recording_ops.h"
 #include "models/model.h"
 
@@ -119,7 +120,7 @@ Status inspect(const InspectFlags& flags) {
   exec::StateOptions state{
       .context = flags.model.context > 0 ? flags.model.context : std::min<int64_t>(info.context, 4096),
       .max_sequences = flags.sequences};
-  state.kv_dtype = flags.model.kv == "f16" ? DType::kF16 : flags.model.kv == "bf16" ? DType::kBF16 : DType::kF32;
+  GALVANI_TRY(state.kv_dtype, engine::kv_type(flags.model.kv, "auto"));
   print_state(model->state_spec(), state);
   return {};
 }
@@ -135,8 +136,8 @@ void add_inspect(CLI::App& app, Action& action) {
       ->check(CLI::Range(int64_t{1}, (int64_t{1} << 31) - 1));
   verb->add_option(
           "--kv", flags->model.kv,
-          "type of keys and values to plan for (default f32; a run with --kv auto takes the type of its --act)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+          "type of keys and values to plan for: auto, f32, f16, bf16 (default auto, as a run without --act takes them)")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
   verb->add_option("--sequences", flags->sequences, "sequences to plan memory for (default 1)")
       ->check(CLI::Range(1, 4096));
   verb->add_flag("--all", flags->all, "one row a tensor instead of folding layers");

@@ -94,10 +94,15 @@ SamplingParams default_sampling(const nlohmann::json& config) {
 
 }  // namespace
 
+Result<DType> kv_type(const std::string& kv, const std::string& act) {
+  GALVANI_TRY(const Arithmetic arithmetic, parse_act(act));
+  return parse_kv(kv, arithmetic);
+}
+
 Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
   GALVANI_TRY_VOID(check_options(options));
   GALVANI_TRY(const Arithmetic arithmetic, parse_act(options.act));
-  GALVANI_TRY(const DType kv, parse_kv(options.kv, arithmetic));
+  GALVANI_TRY(const DType kv, kv_type(options.kv, options.act));
   set_threads(options.threads);
 
   std::unique_ptr<Runner> runner(new Runner);

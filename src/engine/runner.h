@@ -10,6 +10,9 @@
 
 namespace galvani::engine {
 
+/// Type of keys and values that Runner::load takes for these options ("auto" follows the arithmetic).
+Result<DType> kv_type(const std::string& kv, const std::string& act);
+
 class Runner {
  public:
   static Result<std::unique_ptr<Runner>> load(const LoadOptions& options);

@@ -1,5 +1,6 @@
 // galvani inspect: figures that can be computed by hand.
 #include "cli/program.h"
+#include "exec/cpu_ops.h"
 
 namespace galvani::cli {
 namespace {
@@ -15,10 +16,14 @@ void expect_words(const std::string& model, const Words& more, const Words& need
 
 TEST(Inspect, DimsBitsAndMemoryOfTheTinyModels) {
   // Two layers, 2 kv heads of 16, keys and values in f32: 2·2·(16+16)·4 bytes a token; 100 tokens take two pages of 64.
-  expect_words("hf/llama", {"-c", "100"},
+  expect_words("hf/llama", {"-c", "100", "--kv", "f32"},
                {"family llama, Hugging Face safetensors", "layers 2, hidden 64, intermediate 128, heads 4, kv heads 2",
                 "vocabulary 256, context 512", "16.000", "512 bytes a token, 2 pages of 64"});
   expect_words("hf/llama", {"--kv", "bf16", "--sequences", "3", "-c", "64"}, {"256 bytes a token, 3 pages of 64"});
+  // Without --kv it plans for what a run here would take, which `generate` says too.
+  const std::string kv = exec::cpu_default_arithmetic() == kernels::Arithmetic::kBF16 ? "bf16" : "f32";
+  expect_words("hf/llama", {"-c", "64"},
+               {kv + " keys and values", kv == "bf16" ? "256 bytes a token" : "512 bytes a token"});
   // Affine, 4 bits in groups of 64 with a bf16 scale and bias each: 4 + 32/64 bits.
   expect_words("mlx/llama-4-64-affine", {}, {"MLX safetensors", "4.500"});
   expect_words("mlx/qwen3-6-32-affine", {}, {"family qwen3", "7.000"});
@@ -31,7 +36,8 @@ TEST(Inspect, EveryTensorHasARowWithAll) {
 }
 
 TEST(Inspect, TheLargestPlanIsANumber) {
-  const Outcome outcome = run({"inspect", "-m", model_data("hf/llama"), "-c", "2147483647", "--sequences", "4096"});
+  const Outcome outcome =
+      run({"inspect", "-m", model_data("hf/llama"), "-c", "2147483647", "--sequences", "4096", "--kv", "f32"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   // 2^25 pages of 64·512 bytes for each of 4096 sequences.
   EXPECT_NE(outcome.out.find("137438953472 pages of 64 = 4503599627.4 MB"), std::string::npos) << outcome.out;
