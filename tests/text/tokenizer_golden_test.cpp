@@ -1,6 +1,6 @@
 /// Ids and texts against the Rust `tokenizers` package, version 0.23 (goldens:
 /// scripts/goldens/make_tokenizer_goldens.py).
-#include <chrono>
+#include <ctime>
 
 #include "text/detokenizer.h"
 #include "text/tokenizer_testing.h"
@@ -58,13 +58,13 @@ void expect_texts(const std::shared_ptr<const Tokenizer>& tokenizer, const nlohm
 void expect_long_texts(const Tokenizer& tokenizer, const nlohmann::json& golden) {
   const auto texts = long_texts();
   for (size_t i = 0; i < texts.size(); ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // processor time: other programs must not decide the test
     const auto ids = tokenizer.encode(texts[i]);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     ASSERT_TRUE(ids) << ids.error().message;
     EXPECT_EQ(fnv_hex(*ids), golden_at(golden, "long", i)) << "long text " << i;
     if (!kSanitized) {
-      EXPECT_LT(seconds.count(), 1.0) << "long text " << i;
+      EXPECT_LT(seconds, 1.0) << "long text " << i;
     }
   }
 }

@@ -21,6 +21,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Tokens t … t + kTokens of one sub-block of lanes.
 template <int kTokens>
 struct RowSums {
+  // Written out because g++ makes the implicit one without NEON's target options, and then cannot inline the vectors'.
+  HWY_INLINE RowSums() {}
   F32V even[kTokens], odd[kTokens], total[kTokens];
 };
 
