@@ -91,7 +91,7 @@ class Lib(unittest.TestCase):
         start = time.monotonic()
         result = self.run_script("begin a 1; quiet nap sleep 50; pass never")
         self.assert_verdict(result, 2, "^COULD-NOT-ANSWER the time limit of 1 s")
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(time.monotonic() - start, 40)  # it does not wait for the nap
         result = self.run_script("begin a 50; quiet nap sleep 60; pass never", GALVANI_TIME_LIMIT="1")
         self.assert_verdict(result, 2, "^COULD-NOT-ANSWER the time limit of 1 s")
 
