@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "exec/batch.h"
+#include "exec/layers.h"
 #include "exec/memory.h"
 #include "exec/state.h"
 #include "kernels/common/arithmetic.h"
@@ -23,66 +24,6 @@
 #include "quant/matrix_source.h"
 
 namespace galvani::exec {
-
-/// Activation [rows, cols] in the backend's memory; `stride` in elements between rows.
-struct Act {
-  void* data = nullptr;
-  int64_t rows = 0, cols = 0, stride = 0;
-};
-
-/// Handles of weights inside an Ops; id < 0 means "none".
-struct LinearRef {
-  int id = -1;
-  int64_t rows = 0, cols = 0;
-  explicit operator bool() const { return id >= 0; }
-};
-struct EmbeddingRef {
-  int id = -1;
-  int64_t rows = 0, cols = 0;
-};
-struct VectorRef {
-  int id = -1;
-  int64_t size = 0;
-  explicit operator bool() const { return id >= 0; }
-};
-struct RopeRef {
-  int id = -1;
-  explicit operator bool() const { return id >= 0; }
-};
-
-/// Rows of a matrix that become rows of a Linear; `bias` is empty or one value a row.
-struct LinearPart {
-  quant::MatrixPtr matrix;
-  std::vector<float> bias = {};
-};
-
-/// y = x / rms(x) · (w, or 1 + w); no weight: plain x / rms(x). models.md 1.2.
-struct Norm {
-  VectorRef weight;
-  float eps = 1e-6f;
-  bool plus_one = false;
-};
-
-struct RopeSpec {
-  std::vector<float> inv_freq;  ///< one per rotated pair
-  float attention_scale = 1;    ///< multiplies cos and sin (yarn)
-  bool interleaved = false;     ///< pairs (2i, 2i+1) instead of (i, i + r/2)
-};
-
-/// Constants of one attention layer, fixed at load.
-struct AttentionLayer {
-  LinearRef qkv;  ///< rows: q (heads·k_dim), k (kv_heads·k_dim), v (kv_heads·v_dim)
-  int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
-  std::optional<Norm> q_norm, k_norm;  ///< over each head, before rope
-  RopeRef rope;
-  int kv_group = 0, kv_index = 0;  ///< where State keeps this layer's keys and values
-  float scale = 1;
-  int window = 0;
-  float softcap = 0;
-  VectorRef sinks;
-};
-
-enum class Activation { kSilu, kGeluTanh };
 
 /// How a tensor-parallel run splits a model; one rank for now, and models already ask for their local sizes.
 struct Shard {
@@ -116,6 +57,10 @@ class Ops {
   // --- weights, at load -------------------------------------------------------------------------------------------
   /// Several matrices that read the same input, stacked by rows: y = x · [A; B; …]ᵀ + bias.
   virtual Result<LinearRef> load_linear(const std::string& name, std::span<const LinearPart> parts) = 0;
+  /// One product per expert (or head), each made of parts like a linear's; all [rows, cols]. A token uses `active` of
+  /// them (for step_bytes).
+  virtual Result<StackRef> load_stack(const std::string& name, std::span<const std::vector<LinearPart>> items,
+                                      int active) = 0;
   virtual Result<EmbeddingRef> load_embedding(const quant::MatrixPtr& table) = 0;
   virtual Result<VectorRef> load_vector(std::span<const float> values) = 0;
   virtual Result<RopeRef> load_rope(const RopeSpec& rope) = 0;
@@ -136,14 +81,31 @@ class Ops {
   virtual Act embed(EmbeddingRef table, float scale) = 0;
   /// y = norm(x) · Wᵀ + bias.
   virtual Act linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) = 0;
-  /// q, k, v = norm(x) · Wᵀ with per-head norms and rope; k and v are appended to the pages. Returns q.
-  virtual Act attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) = 0;
-  /// softmax(q·kᵀ)·v over each row's own past; [rows, heads·v_dim].
-  virtual Act attention(const Act& q, const AttentionLayer& layer) = 0;
+  /// q, k, v = norm(x) · Wᵀ with per-head norms and rope; k and v are appended to the pages.
+  virtual AttentionInputs attention_inputs(const Act& x, const std::optional<Norm>& norm,
+                                           const AttentionLayer& layer) = 0;
+  /// softmax(q·kᵀ)·v over each row's own past, times sigmoid(gate) where there is one; [rows, heads·v_dim].
+  virtual Act attention(const AttentionInputs& inputs, const AttentionLayer& layer) = 0;
+  /// Latent attention from x to the heads' values, appending to the pages; [rows, heads·v_dim].
+  virtual Act latent_attention(const Act& x, const std::optional<Norm>& norm, const LatentAttentionLayer& layer) = 0;
+  /// The gated delta net from norm(x) to its gated, normed output; reads and advances the sequences' slots. [rows,
+  /// value_heads·v_dim].
+  virtual Act gated_delta(const Act& x, const std::optional<Norm>& norm, const GatedDeltaLayer& layer) = 0;
   /// act(gate)·up with [gate; up] = norm(x) · Wᵀ; w has 2·I rows, gate first.
-  virtual Act gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up, Activation activation) = 0;
+  virtual Act gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up,
+                        const GatedActivation& activation) = 0;
+  /// The experts of norm(x), weighed and summed, with the shared expert; [rows, hidden].
+  virtual Act moe(const Act& x, const std::optional<Norm>& norm, const MoeLayer& layer) = 0;
   /// residual += post_norm(y · Wᵀ + bias).
   virtual void linear_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, Act& residual) = 0;
+  /// residual += post_norm(y).
+  virtual void add(const Act& y, const std::optional<Norm>& post_norm, Act& residual) = 0;
+  /// norm(x), as an activation of its own.
+  virtual Act norm(const Act& x, const Norm& norm) = 0;
+  /// act(gate) ⊙ up, element by element; both [rows, cols].
+  virtual Act activate(const Act& gate, const Act& up, const GatedActivation& activation) = 0;
+  /// x *= factor, in place.
+  virtual void scale(Act& x, float factor) = 0;
   /// Logits of the batch's logit rows, f32: cap·tanh(z/cap) with z = norm(x) · Wᵀ; cap 0 = none.
   virtual Act logits(const Act& x, const std::optional<Norm>& norm, LinearRef head, float softcap) = 0;
   /// Copies x out when the batch taps hidden states.
@@ -164,6 +126,8 @@ class Ops {
   virtual const std::vector<std::vector<float>>& taps() const = 0;
   /// Per layer (index 0 = outside layers, i + 1 = layer i); empty unless counting is on.
   virtual const std::vector<ActivationCounters>& activation_counters() const = 0;
+  /// Tokens that each expert of each layer has served so far, [layer][expert]; empty rows for layers without experts.
+  virtual const std::vector<std::vector<uint64_t>>& expert_counts() const = 0;
   /// Arms that ran so far with counts, e.g. {"qmatmul.rows", 120}.
   virtual std::vector<std::pair<std::string, uint64_t>> kernels_run() const = 0;
 };

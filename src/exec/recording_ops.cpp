@@ -21,6 +21,24 @@ Result<LinearRef> RecordingOps::load_linear(const std::string& name, std::span<c
   return LinearRef{0, rows, parts.front().matrix->cols()};
 }
 
+Result<StackRef> RecordingOps::load_stack(const std::string& name, std::span<const std::vector<LinearPart>> items,
+                                          int active) {
+  const int count = static_cast<int>(items.size());
+  int64_t rows = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    rows = 0;
+    for (const LinearPart& part : items[i]) {
+      rows += part.matrix->rows();
+      vector_bytes_ += static_cast<int64_t>(part.bias.size() * sizeof(float));
+      matrices_.push_back({.product = name,
+                           .source = part.matrix,
+                           .multiplied = true,
+                           .active = static_cast<double>(active) / static_cast<double>(count)});
+    }
+  }
+  return StackRef{0, count, rows, items.front().front().matrix->cols()};
+}
+
 Result<EmbeddingRef> RecordingOps::load_embedding(const quant::MatrixPtr& table) {
   matrices_.push_back({.product = "embedding", .source = table, .embedding = true});
   return EmbeddingRef{0, table->rows(), table->cols()};
@@ -40,7 +58,8 @@ int64_t RecordingOps::weight_bytes() const {
 int64_t RecordingOps::step_bytes() const {
   int64_t bytes = vector_bytes_;
   for (const Matrix& matrix : matrices_)
-    bytes += matrix.multiplied ? matrix.source->file_bytes() : matrix.source->file_bytes() / matrix.source->rows();
+    bytes += matrix.multiplied ? static_cast<int64_t>(static_cast<double>(matrix.source->file_bytes()) * matrix.active)
+                               : matrix.source->file_bytes() / matrix.source->rows();
   return bytes;
 }
 

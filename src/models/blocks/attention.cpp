@@ -34,8 +34,8 @@ Result<Attention> Attention::load(Loader& loader, const std::string& prefix, con
 
 void Attention::forward(exec::Ops& ops, const std::optional<exec::Norm>& norm,
                         const std::optional<exec::Norm>& post_norm, exec::Act& residual) const {
-  const exec::Act q = ops.attention_inputs(residual, norm, layer_);
-  const exec::Act mixed = ops.attention(q, layer_);
+  const exec::AttentionInputs inputs = ops.attention_inputs(residual, norm, layer_);
+  const exec::Act mixed = ops.attention(inputs, layer_);
   ops.linear_add(mixed, out_, post_norm, residual);
 }
 
