@@ -10,7 +10,8 @@ import sys
 import common
 
 # docs/architecture.md gives the reasons. Layers of one tuple are siblings and do not see each other.
-LAYERS = [("core",), ("device",), ("cuda", "cuda_stub"), ("formats",), ("quant",), ("text",), ("kernels",), ("exec",),
+# cuda_stub implements the headers of cuda; nothing includes it.
+LAYERS = [("core",), ("device",), ("cuda",), ("cuda_stub",), ("formats",), ("quant",), ("text",), ("kernels",), ("exec",),
           ("models",), ("engine",), ("server", "bench"), ("cli",)]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 EXTERNAL = ("hwy",)  # Highway's own examples, and its foreach_target mechanism, use quotes

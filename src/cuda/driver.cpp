@@ -1,0 +1,47 @@
+#include <cuda_runtime_api.h>
+
+#include "core/error.h"
+#include "cuda/device.h"
+
+namespace galvani::cuda {
+namespace {
+
+std::string version_str(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+}  // namespace
+
+DriverState driver_state() {
+  using Kind = DriverState::Kind;
+  DriverState state;
+  cudaRuntimeGetVersion(&state.runtime_version);
+  // Without a driver this succeeds and says 0.
+  if (cudaDriverGetVersion(&state.driver_version) != cudaSuccess) state.driver_version = 0;
+  const cudaError_t error = cudaGetDeviceCount(&state.devices);
+  if (error == cudaSuccess && state.devices > 0) {
+    state.kind = Kind::kReady;
+    return state;
+  }
+  cudaGetLastError();
+  state.devices = 0;
+  if (state.driver_version == 0) {
+    state.kind = Kind::kNoDriver;
+    state.message = "this machine has no NVIDIA driver (libcuda.so.1 was not found); install one, or use --device cpu";
+  } else if (error == cudaErrorInsufficientDriver) {
+    state.kind = Kind::kDriverTooOld;
+    state.message = fmt::format(
+        "the NVIDIA driver here brings CUDA {}, this binary was built with CUDA {}; update the driver, rebuild with an "
+        "older toolkit, or use --device cpu",
+        version_str(state.driver_version), version_str(state.runtime_version));
+  } else if (error == cudaErrorNoDevice || error == cudaSuccess) {
+    state.kind = Kind::kNoDevice;
+    state.message =
+        "the NVIDIA driver found no GPU (is it visible here, is CUDA_VISIBLE_DEVICES set?); use --device cpu";
+  } else {
+    state.kind = Kind::kFailed;
+    state.message = fmt::format("CUDA did not start: {} ({}); see `nvidia-smi`, or use --device cpu",
+                                cudaGetErrorString(error), cudaGetErrorName(error));
+  }
+  return state;
+}
+
+}  // namespace galvani::cuda

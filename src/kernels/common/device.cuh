@@ -1,0 +1,108 @@
+#pragma once
+// What all device code here starts with. Device headers compile with NVRTC alone: no host header, no standard library.
+//
+// Everything lives in namespace galvani::kernels::GALVANI_CUDA_NS, which the build sets for each architecture (sm90a),
+// so that the same kernel compiled for two architectures is two symbols.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#ifndef GALVANI_CUDA_NS
+#define GALVANI_CUDA_NS device_code
+#endif
+#define GALVANI_DEVICE __device__ __forceinline__
+
+// Set by nvcc for images of one device or family: 9.0a, 10.0a/f, 12.0a/f, ...
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__) || defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
+#define GALVANI_ARCH_SPECIFIC 1
+#else
+#define GALVANI_ARCH_SPECIFIC 0
+#endif
+
+namespace galvani::kernels::GALVANI_CUDA_NS {
+
+using bf16 = __nv_bfloat16;
+using f16 = __half;
+
+constexpr int kWarp = 32;
+constexpr unsigned kFullMask = 0xffffffffu;
+
+/// The body of whatever this architecture cannot do. Never empty: a kernel that returns without writing is wrong in
+/// silence, a trap is an error with a name.
+GALVANI_DEVICE void wrong_arch() { asm volatile("trap;"); }
+
+GALVANI_DEVICE int lane_id() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
+
+/// Address in the shared window, as PTX takes it.
+GALVANI_DEVICE unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+/// Sum and maximum over a warp; every lane gets the result. The order is fixed, so two runs agree bit for bit.
+GALVANI_DEVICE float warp_sum(float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kFullMask, value, step);
+  return value;
+}
+GALVANI_DEVICE float warp_max(float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(kFullMask, value, step));
+  return value;
+}
+
+/// f32 ↔ storage type; rounding to nearest even.
+GALVANI_DEVICE float to_f32(float x) { return x; }
+GALVANI_DEVICE float to_f32(bf16 x) { return __bfloat162float(x); }
+GALVANI_DEVICE float to_f32(f16 x) { return __half2float(x); }
+template <typename T>
+GALVANI_DEVICE T from_f32(float x);
+template <>
+GALVANI_DEVICE float from_f32<float>(float x) {
+  return x;
+}
+template <>
+GALVANI_DEVICE bf16 from_f32<bf16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+template <>
+GALVANI_DEVICE f16 from_f32<f16>(float x) {
+  return __float2half_rn(x);
+}
+
+/// A dependent launch: wait until the kernel before has written, and let the next one start. No-ops below 9.0, where
+/// nothing is launched that way.
+GALVANI_DEVICE void dependency_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+GALVANI_DEVICE void dependency_release() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Moves registers between the warpgroups of a block (9.0a and the a and f images after it). The kernel needs launch
+/// bounds with one block, and each role must be one branch, or ptxas ignores it and says so.
+template <int kRegisters>
+GALVANI_DEVICE void registers_up() {
+#if GALVANI_ARCH_SPECIFIC
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#else
+  wrong_arch();
+#endif
+}
+template <int kRegisters>
+GALVANI_DEVICE void registers_down() {
+#if GALVANI_ARCH_SPECIFIC
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#else
+  wrong_arch();
+#endif
+}
+
+/// One barrier of the sixteen for some of a block's threads.
+GALVANI_DEVICE void named_barrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace galvani::kernels::GALVANI_CUDA_NS
