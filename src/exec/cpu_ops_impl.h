@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "exec/cpu_ops.h"
 #include "kernels/attention/attention.h"
+#include "kernels/moe/moe.h"
 #include "kernels/norm/norm.h"
 #include "kernels/qmatmul/qmatmul.h"
 #include "kernels/rope/rope.h"
@@ -95,6 +96,11 @@ class CpuOps final : public Ops {
   void multiply_into(const Act& x, const Linear& linear, kernels::Arithmetic arithmetic, Act& y);
   void activate_into(const float* gate, const float* up, int64_t rows, int64_t cols, int64_t gate_stride,
                      int64_t up_stride, const GatedActivation& activation, Act& out);
+  /// Fills expert_ids_, expert_weights_ and expert_groups_; x as it came, `in` as the experts read it.
+  Status route(const Act& x, const Act& in, const Router& router);
+  /// y, one row a place, from each place's expert; `gather`: x has one row a token, else one a place.
+  void multiply_experts(const Act& x, StackRef ref, bool gather, Act& y);
+  void add_shared_expert(const Act& in, const MoeLayer& layer, Act& y);
   Act zeros(int64_t rows, int64_t cols);
   /// Keeps the step's first error.
   void fail_step(Status error) {
@@ -128,6 +134,10 @@ class CpuOps final : public Ops {
   std::vector<ActivationCounters> counters_;
   std::vector<std::vector<uint64_t>> expert_counts_;
   kernels::CpuInput input_;
+  std::vector<int32_t> expert_ids_;      // [rows, top_k]
+  std::vector<float> expert_weights_;    // likewise
+  kernels::ExpertGroups expert_groups_;  // of the layer being computed
+  std::vector<kernels::QmatmulItem> expert_items_;
   std::array<uint64_t, kernels::kQmatmulVariants> matmul_runs_{};
   uint64_t attention_runs_ = 0;
 };

@@ -9,6 +9,7 @@ using LoadFamily = Result<std::unique_ptr<Model>> (*)(quant::Checkpoint&, exec::
 Result<std::unique_ptr<Model>> load_llama(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen2(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_qwen3_moe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 
 }  // namespace galvani::models

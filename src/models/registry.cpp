@@ -12,10 +12,17 @@ struct Row {
   LoadFamily load;
 };
 
+// One a line, sorted.
+// clang-format off
 constexpr Row kFamilies[] = {
-    {"gemma3", load_gemma3}, {"gemma3_text", load_gemma3}, {"llama", load_llama},
-    {"qwen2", load_qwen2},   {"qwen3", load_qwen3},
+    {"gemma3", load_gemma3},
+    {"gemma3_text", load_gemma3},
+    {"llama", load_llama},
+    {"qwen2", load_qwen2},
+    {"qwen3", load_qwen3},
+    {"qwen3_moe", load_qwen3_moe},
 };
+// clang-format on
 
 }  // namespace
 

@@ -105,11 +105,12 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceLogits, testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3"),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceLogits,
+                         testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3", "hf/qwen3_moe"), test_name);
 INSTANTIATE_TEST_SUITE_P(Models, MlxLogits,
                          testing::Values("mlx/llama-3-32-affine", "mlx/llama-4-64-affine", "mlx/qwen2-5-64-affine",
-                                         "mlx/qwen3-6-32-affine", "mlx/gemma3-8-64-affine"),
+                                         "mlx/qwen3-6-32-affine", "mlx/gemma3-8-64-affine", "mlx/qwen3_moe-4-32-affine",
+                                         "mlx/qwen3_moe-4-32-mxfp4"),
                          test_name);
 
 }  // namespace

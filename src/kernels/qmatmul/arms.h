@@ -6,10 +6,23 @@
 
 namespace galvani::kernels {
 
+/// Rows [first, first + m) of an input. Rows after them may be read up to the arm's tile, their results are dropped.
+struct InputRows {
+  InputRows(const CpuInput::Impl& whole) : InputRows(whole, 0, whole.m) {}  // NOLINT: all rows of it
+  InputRows(const CpuInput::Impl& of, int64_t first_row, int64_t rows)
+      : in(&of), first(first_row), m(rows), stride(of.stride), sums_stride(of.sums_stride) {}
+  const CpuInput::Impl* in;
+  int64_t first, m, stride, sums_stride;
+
+  const float* f32_row(int64_t t) const { return in->f32_row(first + t); }
+  const uint16_t* bf16_row(int64_t t) const { return in->bf16_row(first + t); }
+  const float* group_sums(int64_t t, int group) const { return in->group_sums(first + t, group); }
+};
+
 struct ArmCall {
   const PackedMatrix& w;
   int64_t b0, b1;
-  const CpuInput::Impl& x;
+  InputRows x;
   float* y;
   int64_t y_stride;
 };

@@ -72,8 +72,11 @@ int64_t CpuInput::Impl::sums_offset(int group) const {
   return offset;
 }
 
-void CpuInput::prepare(const float* x, int64_t m, int64_t k, int64_t x_stride, Arithmetic arithmetic) {
-  Impl& in = *impl_;
+namespace {
+
+/// row_of(t): where row t of the input stands.
+template <typename RowOf>
+void prepare_input(CpuInput::Impl& in, int64_t m, int64_t k, Arithmetic arithmetic, const RowOf& row_of) {
   in.m = m, in.k = k, in.arithmetic = arithmetic;
   in.padded_k = ceil_div(k, kUnitCols) * kUnitCols;
   // A stride of a multiple of 4 KB would put all rows of a tile into one cache set.
@@ -84,8 +87,20 @@ void CpuInput::prepare(const float* x, int64_t m, int64_t k, int64_t x_stride, A
   in.require_rows(m <= 2 ? m : m <= 4 ? 4 : ceil_div(m, 8) * 8);
   const int64_t grain = std::max<int64_t>(1, 65536 / std::max<int64_t>(k, 1));
   parallel_for(m, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) prepare_row(in, x + t * x_stride, t);
+    for (int64_t t = begin; t < end; ++t) prepare_row(in, row_of(t), t);
   });
+}
+
+}  // namespace
+
+void CpuInput::prepare(const float* x, int64_t m, int64_t k, int64_t x_stride, Arithmetic arithmetic) {
+  prepare_input(*impl_, m, k, arithmetic, [&](int64_t t) { return x + t * x_stride; });
+}
+
+void CpuInput::prepare_rows(const float* x, std::span<const int32_t> rows, int64_t k, int64_t x_stride,
+                            Arithmetic arithmetic) {
+  prepare_input(*impl_, static_cast<int64_t>(rows.size()), k, arithmetic,
+                [&](int64_t t) { return x + rows[static_cast<size_t>(t)] * x_stride; });
 }
 
 void CpuInput::Impl::require_rows(int64_t rows) {

@@ -29,17 +29,58 @@ bool reads_f32(QmatmulVariant variant) {
   return variant == QmatmulVariant::kRef || variant == QmatmulVariant::kRowsF32 || variant == QmatmulVariant::kPanelF32;
 }
 
-/// A matrix with its kernel and its place in y.
+/// A matrix with its kernel, its rows of the input and its place in y.
 struct Job {
-  const PackedMatrix* w;
-  Arm arm;
-  int64_t column;
+  const PackedMatrix* w = nullptr;
+  Arm arm = nullptr;
+  int64_t x_row = 0, m = 0;
+  float* y = nullptr;
+  int64_t block_cost = 0;
+
+  int64_t cost() const { return block_cost * w->blocks; }
+  /// First block whose start is at or beyond `cost` into the matrix.
+  int64_t block_at(int64_t cost) const {
+    return std::clamp<int64_t>((cost + block_cost / 2) / block_cost, 0, w->blocks);
+  }
 };
 
-/// First block of `w` whose start is at or beyond `bytes` into the matrix.
-int64_t block_at(const PackedMatrix& w, int64_t bytes) {
-  const int64_t each = w.packed_bytes / w.blocks;
-  return std::clamp<int64_t>((bytes + each / 2) / each, 0, w.blocks);
+/// Rows that tiles of `variant` may read of an input of m rows.
+int64_t rows_read(QmatmulVariant variant, int64_t m) {
+  switch (variant) {
+    case QmatmulVariant::kPanelBf16Amx: return (m + 31) / 32 * 32;
+    case QmatmulVariant::kPanelBf16Avx512:
+    case QmatmulVariant::kPanelF32: return (m + 7) / 8 * 8;
+    default: return m <= 2 ? m : m <= 4 ? 4 : (m + 7) / 8 * 8;
+  }
+}
+
+/// Chooses the kernel and makes the input ready for it (serial section).
+Job make_job(const CpuMatrix& matrix, CpuInput::Impl& x, int64_t x_row, int64_t m, float* y, QmatmulArm arm) {
+  const auto& w = static_cast<const PackedMatrix&>(matrix);
+  GALVANI_CHECK(w.cols == x.k, "{} columns, the input has {}", w.cols, x.k);
+  const QmatmulPlan plan = qmatmul_plan_for(w, m, x.arithmetic, arm);
+  GALVANI_CHECK(plan.ok, "no kernel: {}", plan.reason);
+  if (reads_f32(plan.variant)) x.require_f32();
+  x.require_rows(x_row + rows_read(plan.variant, m));
+  // Reading a block costs about as much as multiplying one token by it.
+  return {&w, entry(plan.variant), x_row, m, y, w.packed_bytes / w.blocks * (m + 1)};
+}
+
+/// Threads take equal shares of the cost; each share is a run of blocks that may span matrices.
+void run_jobs(std::span<const Job> jobs, const CpuInput::Impl& x, int64_t y_stride) {
+  int64_t total = 0, blocks = 0;
+  for (const Job& job : jobs) total += job.cost(), blocks += job.w->blocks;
+  const int64_t team = std::min<int64_t>(threads(), blocks);
+  parallel_for(team, 1, [&](int64_t begin, int64_t end, int) {
+    const int64_t first = total * begin / team, last = total * end / team;
+    int64_t start = 0;
+    for (const Job& job : jobs) {
+      const int64_t b0 = job.block_at(first - start), b1 = job.block_at(last - start);
+      if (b0 < b1) job.arm({*job.w, b0, b1, {x, job.x_row, job.m}, job.y, y_stride});
+      start += job.cost();
+      if (start >= last) break;
+    }
+  });
 }
 
 }  // namespace
@@ -101,31 +142,30 @@ void qmatmul_multi(std::span<const CpuMatrix* const> segments, const CpuInput& i
   GALVANI_CHECK(segments.size() <= kMaxSegments, "{} segments, at most {}", segments.size(), kMaxSegments);
   if (x.m < 1 || segments.empty()) return;
   Job jobs[kMaxSegments];
-  int64_t column = 0, total = 0, most_blocks = 0;
+  int64_t column = 0;
   for (size_t i = 0; i < segments.size(); ++i) {
-    const auto* w = static_cast<const PackedMatrix*>(segments[i]);
-    GALVANI_CHECK(w->cols == x.k, "{} columns, the input has {}", w->cols, x.k);
-    const QmatmulPlan plan = qmatmul_plan_for(*w, x.m, x.arithmetic, arm);
-    GALVANI_CHECK(plan.ok, "no kernel: {}", plan.reason);
-    if (reads_f32(plan.variant)) x.require_f32();
-    if (plan.variant == QmatmulVariant::kPanelBf16Amx) x.require_rows((x.m + 31) / 32 * 32);
-    if (plan.variant == QmatmulVariant::kPanelBf16Avx512 || plan.variant == QmatmulVariant::kPanelF32)
-      x.require_rows((x.m + 7) / 8 * 8);
-    jobs[i] = {w, entry(plan.variant), column};
-    column += w->rows, total += w->packed_bytes, most_blocks += w->blocks;
+    jobs[i] = make_job(*segments[i], x, 0, x.m, y + column, arm);
+    column += segments[i]->rows;
   }
-  // Threads take equal shares of the bytes; each share is a run of blocks that may span matrices.
-  const int64_t team = std::min<int64_t>(threads(), most_blocks);
-  parallel_for(team, 1, [&](int64_t begin, int64_t end, int) {
-    const int64_t first = total * begin / team, last = total * end / team;
-    int64_t start = 0;
-    for (size_t i = 0; i < segments.size(); ++i) {
-      const Job& job = jobs[i];
-      const int64_t b0 = block_at(*job.w, first - start), b1 = block_at(*job.w, last - start);
-      if (b0 < b1) job.arm({*job.w, b0, b1, x, y + job.column, y_stride});
-      start += job.w->packed_bytes;
+  run_jobs({jobs, segments.size()}, x, y_stride);
+}
+
+void qmatmul_grouped(std::span<const QmatmulItem> items, const CpuInput& input, float* y, int64_t y_stride,
+                     QmatmulArm arm) {
+  CpuInput::Impl& x = input.impl();
+  thread_local std::vector<Job> jobs;
+  jobs.clear();
+  for (const QmatmulItem& item : items) {
+    if (item.m < 1) continue;
+    GALVANI_CHECK(item.x_row >= 0 && item.x_row + item.m <= x.m, "rows {} to {} of {}", item.x_row,
+                  item.x_row + item.m - 1, x.m);
+    float* to = y + item.y_row * y_stride;
+    for (const CpuMatrix* segment : item.segments) {
+      jobs.push_back(make_job(*segment, x, item.x_row, item.m, to, arm));
+      to += segment->rows;
     }
-  });
+  }
+  if (!jobs.empty()) run_jobs(jobs, x, y_stride);
 }
 
 void qmatmul(const CpuMatrix& w, const float* x, int64_t m, int64_t x_stride, float* y, int64_t y_stride,

@@ -50,6 +50,8 @@ class CpuInput {
 
   /// Copies what it needs of x ([m, k], row stride x_stride); x may be changed or freed afterwards.
   void prepare(const float* x, int64_t m, int64_t k, int64_t x_stride, Arithmetic arithmetic);
+  /// Row t of the input is row rows[t] of x (tokens grouped by expert).
+  void prepare_rows(const float* x, std::span<const int32_t> rows, int64_t k, int64_t x_stride, Arithmetic arithmetic);
 
   struct Impl;
   Impl& impl() const { return *impl_; }
@@ -62,6 +64,18 @@ class CpuInput {
 /// after another: y[t, Σ rows of earlier segments + r]. All have cols equal to the input's k.
 void qmatmul_multi(std::span<const CpuMatrix* const> segments, const CpuInput& x, float* y, int64_t y_stride,
                    QmatmulArm arm = QmatmulArm::kAuto);
+
+/// Rows [x_row, x_row + m) of an input times `segments`, to rows [y_row, y_row + m) of y, as qmatmul_multi lays them
+/// out.
+struct QmatmulItem {
+  std::span<const CpuMatrix* const> segments;
+  int64_t x_row = 0, y_row = 0, m = 0;
+};
+
+/// Many products in one parallel region, each matrix read once: all experts of a step. Threads take equal shares of the
+/// work, whatever item it belongs to. Each item's arm is chosen by its own m.
+void qmatmul_grouped(std::span<const QmatmulItem> items, const CpuInput& x, float* y, int64_t y_stride,
+                     QmatmulArm arm = QmatmulArm::kAuto);
 
 /// Computes on the thread pool. `arm` forces one; every arm exists for every matrix and arithmetic.
 void qmatmul(const CpuMatrix& w, const float* x, int64_t m, int64_t x_stride, float* y, int64_t y_stride,

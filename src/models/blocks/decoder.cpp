@@ -12,6 +12,7 @@ struct Layer {
   std::optional<exec::Norm> after_attention, after_mlp;
   Attention attention;
   Mlp mlp;
+  std::optional<Moe> moe;  // instead of the MLP
 };
 
 class Decoder final : public Model {
@@ -25,7 +26,10 @@ class Decoder final : public Model {
       const Layer& layer = layers_[i];
       ops.begin_layer(static_cast<int>(i));
       layer.attention.forward(ops, layer.before_attention, layer.after_attention, x);
-      layer.mlp.forward(ops, layer.before_mlp, layer.after_mlp, x);
+      if (layer.moe)
+        layer.moe->forward(ops, layer.before_mlp, layer.after_mlp, x);
+      else
+        layer.mlp.forward(ops, layer.before_mlp, layer.after_mlp, x);
       if (i + 1 < layers_.size()) ops.tap(x);
     }
     return ends_.logits(ops, x);
@@ -73,6 +77,10 @@ Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::str
     GALVANI_TRY(result.before_mlp, norm("post_attention_layernorm"));
   }
   GALVANI_TRY(result.attention, Attention::load(loader, prefix + "self_attn", layer.attention));
+  if (layer.moe) {
+    GALVANI_TRY(result.moe, Moe::load(loader, prefix, *layer.moe));
+    return result;
+  }
   GALVANI_TRY(result.mlp, Mlp::load(loader, prefix + "mlp", hidden, layer.inner, layer.activation, layer.mlp_bias));
   return result;
 }

@@ -7,6 +7,7 @@
 #include "models/blocks/attention.h"
 #include "models/blocks/ends.h"
 #include "models/blocks/mlp.h"
+#include "models/blocks/moe.h"
 #include "models/model.h"
 
 namespace galvani::models {
@@ -16,6 +17,7 @@ struct DecoderLayerSpec {
   int64_t inner = 0;        ///< MLP width
   exec::Activation activation = exec::Activation::kSilu;
   bool mlp_bias = false;
+  std::optional<MoeSpec> moe;  ///< instead of the MLP
 };
 
 struct DecoderSpec {
