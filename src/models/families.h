@@ -6,10 +6,13 @@ namespace galvani::models {
 
 using LoadFamily = Result<std::unique_ptr<Model>> (*)(quant::Checkpoint&, exec::Ops&, const Progress&);
 
+Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_gpt_oss(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_llama(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_mixtral(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_olmoe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen2(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen3_moe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
-Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 
 }  // namespace galvani::models

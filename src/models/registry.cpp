@@ -17,12 +17,18 @@ struct Row {
 constexpr Row kFamilies[] = {
     {"gemma3", load_gemma3},
     {"gemma3_text", load_gemma3},
+    {"gpt_oss", load_gpt_oss},
     {"llama", load_llama},
+    {"mixtral", load_mixtral},
+    {"olmoe", load_olmoe},
     {"qwen2", load_qwen2},
     {"qwen3", load_qwen3},
     {"qwen3_moe", load_qwen3_moe},
 };
 // clang-format on
+
+/// Families that people ask for and that are not there.
+constexpr const char* kNotSupported[] = {"jamba", "nemotron_h", "exaone_moe", "deepseek_v4"};
 
 }  // namespace
 
@@ -41,8 +47,9 @@ Result<std::unique_ptr<Model>> load_model(quant::Checkpoint& checkpoint, exec::O
   const auto row =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Row& r) { return name == r.model_type; });
   if (row == std::end(kFamilies))
-    return fail(ErrorCode::kUnsupported, "{}: model_type '{}' is not supported; supported: {}",
-                checkpoint.path().string(), name, fmt::join(supported_families(), ", "));
+    return fail(ErrorCode::kUnsupported, "{}: model_type '{}' is not supported; supported: {}; not supported: {}",
+                checkpoint.path().string(), name, fmt::join(supported_families(), ", "),
+                fmt::join(kNotSupported, ", "));
   return row->load(checkpoint, ops, progress);
 }
 

@@ -92,7 +92,10 @@ class FolderCheckpoint final : public Checkpoint {
       return fail(ErrorCode::kInvalidArgument, "{}: a matrix of [{}, {}] was asked for", module, rows, cols);
     auto it = tensors_.find(module + ".weight");
     if (it == tensors_.end()) it = tensors_.find(module);  // fused experts carry no suffix
-    if (it == tensors_.end()) return missing(module + ".weight");
+    if (it == tensors_.end()) {
+      it = tensors_.find(module + "_blocks");
+      return it == tensors_.end() ? missing(module + ".weight") : mxfp4_blocks(module, it->second, rows, cols);
+    }
     use_.use(it->first);
     const auto scales = tensors_.find(module + ".scales");
     if (scales == tensors_.end()) return dense(module, it->second, rows, cols);
@@ -189,6 +192,27 @@ class FolderCheckpoint final : public Checkpoint {
     compare(module, matrix_kind_name(kind), bits, group);
     auto made = make_fp_source(module, kind, bytes_of(weight), bytes_of(scales), rows, cols);
     if (!made) return wrap(std::move(made).error(), weight.file->label());
+    return made;
+  }
+
+  /// gpt-oss' own layout: u8 blocks [.., cols/32, 16] of 32 codes, low nibble first, and u8 scales [.., cols/32]
+  /// (models.md 3.9). In bytes the same as mlx's mxfp4.
+  Result<MatrixPtr> mxfp4_blocks(const std::string& module, const Tensor& blocks, int64_t rows, int64_t cols) {
+    const auto found = tensors_.find(module + "_scales");
+    if (found == tensors_.end()) return missing(module + "_scales");
+    const Tensor& scales = found->second;
+    use_.use(module + "_blocks");
+    use_.use(module + "_scales");
+    const auto& shape = blocks.entry->shape;
+    const int64_t groups = cols / 32;
+    if (cols % 32 != 0 || blocks.entry->dtype != DType::kU8 || shape.rank() < 2 || last(shape) != 16 ||
+        leading(shape) != rows * groups)
+      return mismatch(blocks, fmt::format("u8 mxfp4 blocks of 16 bytes for a [{}, {}] matrix", rows, cols));
+    if (scales.entry->dtype != DType::kU8 || scales.entry->shape.rank() == 0 || last(scales.entry->shape) != groups ||
+        leading(scales.entry->shape) != rows)
+      return mismatch(scales, fmt::format("u8 scales, [{}, {}]", rows, groups));
+    auto made = make_fp_source(module, MatrixKind::kMxfp4, bytes_of(blocks), bytes_of(scales), rows, cols);
+    if (!made) return wrap(std::move(made).error(), blocks.file->label());
     return made;
   }
 

@@ -63,6 +63,8 @@ Result<MlxQuantization> parse_mlx_quantization(const json& config, const std::st
     if (it == config.end() || it->is_null()) return result;
     if (it->is_object() && (it->contains("quant_method") || !it->contains("bits"))) {
       const auto method = it->find("quant_method");
+      // gpt-oss: its experts carry their format in their tensors' names (_blocks, _scales); nothing else is quantised.
+      if (method != it->end() && *method == "mxfp4") return result;
       return fail(
           ErrorCode::kUnsupported,
           "{}: quantization method {} is not supported; use the original checkpoint, an MLX conversion or a GGUF file",

@@ -162,12 +162,13 @@ std::string test_name(const testing::TestParamInfo<std::tuple<std::string, Arms>
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, Invariance,
-    testing::Combine(testing::Values("hf/llama", "hf/gemma3", "mlx/qwen3-6-32-affine", "hf/qwen3_moe"),
-                     testing::Values(Arms{"rows", "tiles"}, Arms{"rows", "split"}, Arms{"panel", "tiles"},
-                                     Arms{"auto", "auto"}, Arms{"batch-invariant", ""})),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(Models, Invariance,
+                         testing::Combine(testing::Values("hf/llama", "hf/gemma3", "mlx/qwen3-6-32-affine",
+                                                          "hf/qwen3_moe", "hf/gpt_oss", "mlx/olmoe-4-64-affine"),
+                                          testing::Values(Arms{"rows", "tiles"}, Arms{"rows", "split"},
+                                                          Arms{"panel", "tiles"}, Arms{"auto", "auto"},
+                                                          Arms{"batch-invariant", ""})),
+                         test_name);
 
 }  // namespace
 }  // namespace galvani::models

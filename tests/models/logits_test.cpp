@@ -106,11 +106,14 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceLogits,
-                         testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3", "hf/qwen3_moe"), test_name);
+                         testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3", "hf/qwen3_moe", "hf/mixtral",
+                                         "hf/olmoe", "hf/gpt_oss"),
+                         test_name);
 INSTANTIATE_TEST_SUITE_P(Models, MlxLogits,
                          testing::Values("mlx/llama-3-32-affine", "mlx/llama-4-64-affine", "mlx/qwen2-5-64-affine",
                                          "mlx/qwen3-6-32-affine", "mlx/gemma3-8-64-affine", "mlx/qwen3_moe-4-32-affine",
-                                         "mlx/qwen3_moe-4-32-mxfp4"),
+                                         "mlx/qwen3_moe-4-32-mxfp4", "mlx/mixtral-2-32-affine",
+                                         "mlx/olmoe-4-64-affine"),
                          test_name);
 
 }  // namespace

@@ -20,8 +20,8 @@ enum class RouteScore : uint8_t {
 /// Choosing: c = score + bias; a group of experts scores its best c or the sum of its two best; only experts of the
 /// `groups_kept` best groups can be chosen; the top k by c are. Weighing: w = score (without bias) of the chosen,
 /// divided by their sum with `renormalize` (sigmoid: by their sum + 1e-20, as Hugging Face), times `scaling`, times
-/// expert_scale[expert]. Equal values choose the lower index, of groups too. For softmax without bias or top-2 groups c
-/// is the logit, which orders as its probability does, without the rounding.
+/// expert_scale[expert]. Equal values choose the lower index, of groups too. Without bias or
+/// top-2 groups c is the logit, which orders as its score does, without the rounding.
 struct RouteParams {
   RouteScore score = RouteScore::kSoftmaxAll;
   int experts = 0, top_k = 0;

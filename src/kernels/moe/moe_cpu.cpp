@@ -148,7 +148,7 @@ int route_row(const float* logits, const RouteParams& p, RowScratch& s, int32_t*
       for (int e = 0; e < n; ++e) total += score[e];
     }
   }
-  const bool by_score = p.score == RouteScore::kSigmoid || p.bias != nullptr || (p.groups > 1 && p.group_top2);
+  const bool by_score = p.bias != nullptr || (p.groups > 1 && p.group_top2);
   const float* choice = logits;
   if (by_score) {
     s.biased.resize(static_cast<size_t>(n));

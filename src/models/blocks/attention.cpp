@@ -14,13 +14,20 @@ Result<Attention> Attention::load(Loader& loader, const std::string& prefix, con
       loader.linear({{prefix + ".q_proj", q_rows}, {prefix + ".k_proj", kv_rows}, {prefix + ".v_proj", kv_rows}},
                     spec.hidden, spec.qkv_bias));
   GALVANI_TRY(block.out_, loader.linear({{prefix + ".o_proj", spec.hidden}}, q_rows, spec.out_bias));
-  if (spec.qk_norm) {
-    GALVANI_TRY(block.layer_.q_norm,
-                loader.norm(prefix + ".q_norm", spec.head_dim, spec.eps, spec.qk_norm_zero_centred));
-    GALVANI_TRY(block.layer_.k_norm,
-                loader.norm(prefix + ".k_norm", spec.head_dim, spec.eps, spec.qk_norm_zero_centred));
-  }
   exec::AttentionLayer& layer = block.layer_;
+  if (spec.qk_norm) {
+    const bool whole = spec.qk_norm_whole;
+    GALVANI_TRY(layer.q_norm,
+                loader.norm(prefix + ".q_norm", whole ? q_rows : spec.head_dim, spec.eps, spec.qk_norm_zero_centred));
+    GALVANI_TRY(layer.k_norm,
+                loader.norm(prefix + ".k_norm", whole ? kv_rows : spec.head_dim, spec.eps, spec.qk_norm_zero_centred));
+    layer.norm_whole = whole;
+  }
+  if (spec.sinks) {
+    const std::string plain = prefix + ".sinks", suffixed = plain + ".weight";  // GGUF gives it a suffix
+    GALVANI_TRY(layer.sinks, loader.vector(loader.checkpoint().has(suffixed) ? suffixed : plain, spec.heads));
+  }
+  layer.clip = spec.clip;
   layer.heads = spec.heads;
   layer.kv_heads = spec.kv_heads;
   layer.k_dim = layer.v_dim = spec.head_dim;

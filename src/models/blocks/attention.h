@@ -13,6 +13,9 @@ struct AttentionSpec {
   bool qkv_bias = false, out_bias = false;
   bool qk_norm = false;  ///< per-head norms named q_norm, k_norm
   bool qk_norm_zero_centred = false;
+  bool qk_norm_whole = false;  ///< those norms run over all heads at once (OLMoE)
+  float clip = 0;              ///< q, k and v are clamped to ±clip after the norms (OLMoE); 0 = none
+  bool sinks = false;          ///< a learned logit a head, named sinks (gpt-oss)
   float eps = 1e-6f;
   exec::RopeRef rope;
   float scale = 0;  ///< 0: head_dim^-0.5

@@ -72,4 +72,9 @@ Result<int> read_expert_count(formats::ConfigReader& config) {
   return static_cast<int>(experts);
 }
 
+Result<int> read_active_experts(formats::ConfigReader& config, int fallback, const std::string& key) {
+  GALVANI_TRY(const int64_t active, config.integer(key, 1, 65536, fallback));
+  return static_cast<int>(active);
+}
+
 }  // namespace galvani::models

@@ -42,5 +42,8 @@ class Moe {
 
 /// num_experts, or num_local_experts as newer files call it (they may hold both, equal).
 Result<int> read_expert_count(formats::ConfigReader& config);
+/// Experts a token uses.
+Result<int> read_active_experts(formats::ConfigReader& config, int fallback,
+                                const std::string& key = "num_experts_per_tok");
 
 }  // namespace galvani::models
