@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "core/error.h"
 #include "core/file_map.h"
@@ -63,12 +64,14 @@ Status check_options(const LoadOptions& options) {
   return {};
 }
 
-std::vector<int32_t> suppressed_tokens(const quant::Checkpoint& checkpoint) {
+// An id outside the vocabulary cannot be drawn anyway, and must not make every request fail.
+std::vector<int32_t> suppressed_tokens(const quant::Checkpoint& checkpoint, int64_t vocab) {
   std::vector<int32_t> ids;
   const auto found = checkpoint.generation_config().find("suppress_tokens");
   if (found == checkpoint.generation_config().end() || !found->is_array()) return ids;
   for (const auto& id : *found) {
-    if (id.is_number_integer()) ids.push_back(id.get<int32_t>());
+    if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX)) continue;
+    if (const auto value = id.get<int64_t>(); value >= 0 && value < vocab) ids.push_back(static_cast<int32_t>(value));
   }
   return ids;
 }
@@ -133,7 +136,7 @@ Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
   const exec::StatePlan plan = exec::plan_state(spec, state);
   GALVANI_TRY(runner->state_, exec::State::create(spec, state, runner->ops_->memory()));
 
-  runner->suppressed_ = suppressed_tokens(*runner->checkpoint_);
+  runner->suppressed_ = suppressed_tokens(*runner->checkpoint_, model.vocab);
   info.family = model.family;
   info.device = runner->ops_->device();
   info.act = kernels::arithmetic_name(arithmetic);

@@ -248,6 +248,12 @@ void CpuOps::linear_add(const Act& y, LinearRef w, const std::optional<Norm>& po
 
 Act CpuOps::norm(const Act& x, const Norm& norm) { return normed(x, norm); }
 
+Act CpuOps::columns(const Act& x, int64_t first, int64_t count) {
+  GALVANI_CHECK(first >= 0 && count > 0 && first + count <= x.cols, "columns {} to {} of {}", first, first + count,
+                x.cols);
+  return {floats(x) + first, x.rows, count, x.stride};
+}
+
 void CpuOps::scale(Act& x, float factor) {
   if (x.stride == x.cols) return kernels::scale(floats(x), x.rows * x.cols, factor);
   for (int64_t r = 0; r < x.rows; ++r) kernels::scale(floats(x) + r * x.stride, x.cols, factor);

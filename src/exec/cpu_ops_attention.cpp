@@ -15,7 +15,7 @@ struct Columns {
   int64_t q_width = 0, k_width = 0, v_width = 0;  // what the product wrote of each
 };
 
-Columns columns(const AttentionLayer& layer) {
+Columns qkv_columns(const AttentionLayer& layer) {
   Columns c;
   c.q_width = int64_t{layer.heads} * layer.k_dim;
   c.k_width = layer.reuse_kv ? 0 : int64_t{layer.kv_heads} * layer.k_dim;
@@ -71,7 +71,7 @@ void CpuOps::head_norm(const std::optional<Norm>& norm, bool whole, float* x, in
 
 AttentionInputs CpuOps::attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) {
   const Act qkv = linear(x, norm, layer.qkv);
-  const Columns c = columns(layer);
+  const Columns c = qkv_columns(layer);
   const int64_t gate_width = layer.output_gate ? int64_t{layer.heads} * layer.v_dim : 0;
   GALVANI_CHECK(qkv.cols == c.gate + gate_width, "attention: the product has {} rows, its layer needs {}", qkv.cols,
                 c.gate + gate_width);

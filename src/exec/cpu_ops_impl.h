@@ -56,6 +56,7 @@ class CpuOps final : public Ops {
   void add(const Act& y, const std::optional<Norm>& post_norm, Act& residual) override;
   Act norm(const Act& x, const Norm& norm) override;
   Act activate(const Act& gate, const Act& up, const GatedActivation& activation) override;
+  Act columns(const Act& x, int64_t first, int64_t count) override;
   void scale(Act& x, float factor) override;
   Act logits(const Act& x, const std::optional<Norm>& norm, LinearRef head, float softcap) override;
   void tap(const Act& x) override;

@@ -104,6 +104,8 @@ class Ops {
   virtual Act norm(const Act& x, const Norm& norm) = 0;
   /// act(gate) ⊙ up, element by element; both [rows, cols].
   virtual Act activate(const Act& gate, const Act& up, const GatedActivation& activation) = 0;
+  /// Columns [first, first + count) of x; no copy: writing to them writes to x.
+  virtual Act columns(const Act& x, int64_t first, int64_t count) = 0;
   /// x *= factor, in place.
   virtual void scale(Act& x, float factor) = 0;
   /// Logits of the batch's logit rows, f32: cap·tanh(z/cap) with z = norm(x) · Wᵀ; cap 0 = none.

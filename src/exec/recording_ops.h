@@ -66,6 +66,7 @@ class RecordingOps final : public Ops {
   void add(const Act&, const std::optional<Norm>&, Act&) override {}
   Act norm(const Act& x, const Norm&) override { return shape(x.rows, x.cols); }
   Act activate(const Act& gate, const Act&, const GatedActivation&) override { return shape(gate.rows, gate.cols); }
+  Act columns(const Act& x, int64_t, int64_t count) override { return shape(x.rows, count); }
   void scale(Act&, float) override {}
   void tap(const Act&) override {}
   Result<std::vector<kernels::SampledToken>> sample(const Act&, std::span<const kernels::RowSampling>) override;

@@ -92,6 +92,7 @@ constexpr KeyRule kMaths[] = {
     {"output_gate_type", Neutral::kNever},
     {"parallel_attn", Neutral::kFalse},
     {"partial_rotary_factor", Neutral::kOne},
+    {"per_layer_config", Neutral::kEmpty},
     {"position_embedding_type", Neutral::kNever},
     {"q_lora_rank", Neutral::kNever},
     {"qk_layernorm", Neutral::kFalse},

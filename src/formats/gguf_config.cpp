@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <set>
 
 #include "core/error.h"
+#include "formats/gguf_arch_reader.h"
 #include "formats/gguf_names.h"
 #include "formats/quoted.h"
 
@@ -13,95 +12,6 @@ namespace galvani::formats {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kMostLayers = 4096, kLargest = int64_t{1} << 24;
-
-/// Reads one architecture's keys and remembers them.
-class ArchReader {
- public:
-  ArchReader(const GgufFile& file, std::string architecture) : file_(file), prefix_(std::move(architecture) + ".") {}
-
-  std::string full(std::string_view key) {
-    used_.insert(prefix_ + std::string(key));
-    return prefix_ + std::string(key);
-  }
-  bool has(std::string_view key) { return file_.has(full(key)); }
-  Result<int64_t> integer(std::string_view key, int64_t low, int64_t high, std::optional<int64_t> fallback = {}) {
-    GALVANI_TRY(const int64_t value, file_.integer(full(key), fallback));
-    if (value < low || value > high)
-      return fail(ErrorCode::kCorrupt, "{}: {} is {}; it must be from {} to {}", file_.label(), quote(full(key)), value,
-                  low, high);
-    return value;
-  }
-  /// f32 metadata is given the shortest decimal that rounds to it: 1e-06, not 9.99999997e-07.
-  Result<double> number(std::string_view key, double low, double high, std::optional<double> fallback = {}) {
-    GALVANI_TRY(double value, file_.number(full(key), fallback));
-    const auto it = file_.metadata().find(full(key));
-    if (it != file_.metadata().end() && it->second.type == GgufType::kF32)
-      value = std::strtod(fmt::format("{}", static_cast<float>(value)).c_str(), nullptr);
-    if (!(value >= low && value <= high))
-      return fail(ErrorCode::kCorrupt, "{}: {} is {}; it must be from {} to {}", file_.label(), quote(full(key)), value,
-                  low, high);
-    return value;
-  }
-  /// A number or an array of one number a layer, which must all be equal.
-  Result<int64_t> uniform(std::string_view key, int64_t layers, std::optional<int64_t> fallback = {}) {
-    if (fallback && !has(key)) return *fallback;
-    GALVANI_TRY(const auto values, file_.integer_per_layer(full(key), layers));
-    for (int64_t value : values)
-      if (value != values.front() || value < 1 || value > kLargest)
-        return fail(ErrorCode::kUnsupported, "{}: {} must be from 1 to {} and the same in every layer; found {} and {}",
-                    file_.label(), quote(full(key)), kLargest, values.front(), value);
-    return values.front();
-  }
-  const GgufFile& file() const { return file_; }
-
-  /// Scalars under the prefix that were never asked for.
-  void add_unknown(json& config) const {
-    for (const auto& [key, value] : file_.metadata()) {
-      if (!key.starts_with(prefix_) || used_.contains(key)) continue;
-      if (const auto number = file_.number(key))
-        config[key] = *number;
-      else
-        config[key] = gguf_type_name(value.type);
-    }
-  }
-
- private:
-  const GgufFile& file_;
-  std::string prefix_;
-  std::set<std::string> used_;
-};
-
-/// rope.scaling.* as Hugging Face's rope dictionary; `rope` holds theta already.
-Status add_rope_scaling(ArchReader& keys, json& rope) {
-  GALVANI_TRY(std::string type, keys.file().string(keys.full("rope.scaling.type"), "none"));
-  GALVANI_TRY(double factor, keys.number("rope.scaling.factor", 0, 1e6, 0.0));
-  GALVANI_TRY(const double legacy, keys.number("rope.scale_linear", 0, 1e6, 0.0));
-  if (type == "none" && legacy > 0) type = "linear";
-  if (factor == 0) factor = legacy;
-  if (type == "none" || (type == "linear" && (factor == 0 || factor == 1))) {
-    rope["rope_type"] = "default";
-    return {};
-  }
-  rope["rope_type"] = type;  // longrope and others are refused by name when the rope is parsed
-  rope["factor"] = factor == 0 ? 1.0 : factor;
-  if (type != "yarn") return {};
-  GALVANI_TRY(const double original, keys.number("rope.scaling.original_context_length", 0, 1e18, 0.0));
-  if (original > 0) rope["original_max_position_embeddings"] = original;
-  GALVANI_TRY(rope["beta_fast"], keys.number("rope.scaling.yarn_beta_fast", 0, 1e9, 32.0));
-  GALVANI_TRY(rope["beta_slow"], keys.number("rope.scaling.yarn_beta_slow", 0, 1e9, 1.0));
-  // ggml multiplies its own 1 + 0.1 ln(factor) with the file's attn_factor.
-  GALVANI_TRY(const double attn, keys.number("rope.scaling.attn_factor", 0, 1e6, 1.0));
-  GALVANI_TRY(const double yarn_attn, keys.number("rope.scaling.yarn_attn_factor", 0, 1e6, 1.0));
-  rope["attention_factor"] = attn * yarn_attn * (1.0 + 0.1 * std::log(std::max(factor, 1.0)));
-  keys.full("rope.scaling.finetuned");
-  for (const char* key : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_log_multiplier"}) {
-    GALVANI_TRY(const double value, keys.number(key, -1e6, 1e6, 0.0));
-    if (value != 0 && value != 1) rope[key] = value;  // the rope parser warns about it
-  }
-  return {};
-}
 
 /// Keys that other families use to scale things; refused by ConfigReader::finish() unless a family reads them.
 Status add_multipliers(ArchReader& keys, json& config) {
@@ -178,50 +88,6 @@ Status add_pre_norm(ArchReader& keys, json& config, const std::string& architect
   return {};
 }
 
-/// Which layers slide: an integer pattern n (every n-th layer is full) or a list of bools.
-Result<json> gemma3_layer_types(ArchReader& keys, int64_t layers) {
-  const std::string key = keys.full("attention.sliding_window_pattern");
-  const auto& file = keys.file();
-  const auto it = file.metadata().find(key);
-  json types = json::array();
-  const auto add = [&](bool sliding) { types.push_back(sliding ? "sliding_attention" : "full_attention"); };
-  if (it != file.metadata().end() && it->second.type == GgufType::kArray) {
-    GALVANI_TRY(const auto sliding, file.booleans(key));
-    if (static_cast<int64_t>(sliding.size()) != layers)
-      return fail(ErrorCode::kCorrupt, "{}: {} has {} entries for {} layers", file.label(), quote(key), sliding.size(),
-                  layers);
-    for (bool one : sliding) add(one);
-    return types;
-  }
-  GALVANI_TRY(const int64_t pattern, keys.integer("attention.sliding_window_pattern", 1, kMostLayers, 6));
-  for (int64_t i = 0; i < layers; ++i) add((i + 1) % pattern != 0);
-  return types;
-}
-
-Status add_gemma3(ArchReader& keys, json& config) {
-  config["model_type"] = "gemma3_text";
-  config["hidden_activation"] = "gelu_pytorch_tanh";
-  config["attention_bias"] = keys.file().find("blk.0.attn_q.bias") != nullptr;
-  GALVANI_TRY(config["sliding_window"], keys.integer("attention.sliding_window", 1, kLargest));
-  GALVANI_TRY(config["layer_types"], gemma3_layer_types(keys, config["num_hidden_layers"].get<int64_t>()));
-  json full = json::object(), sliding = json::object();
-  GALVANI_TRY(full["rope_theta"], keys.number("rope.freq_base", 1, 1e18, 10000.0));
-  GALVANI_TRY_VOID(add_rope_scaling(keys, full));
-  GALVANI_TRY(sliding["rope_theta"], keys.number("rope.freq_base_swa", 1, 1e18, 10000.0));
-  sliding["rope_type"] = "default";
-  config["rope_parameters"] = {{"full_attention", full}, {"sliding_attention", sliding}};
-  // The 27B model scales by hidden/heads (168), all others by the head dimension; files rarely say.
-  const int64_t heads = config["num_attention_heads"].get<int64_t>(), hidden = config["hidden_size"].get<int64_t>();
-  const bool is_27b = config["num_hidden_layers"].get<int64_t>() == 62;
-  double scalar = is_27b ? static_cast<double>(hidden / heads) : config["head_dim"].get<double>();
-  if (keys.has("attention.scale")) {
-    GALVANI_TRY(const double scale, keys.number("attention.scale", 1e-9, 1e9));
-    scalar = 1.0 / (scale * scale);
-  }
-  config["query_pre_attn_scalar"] = scalar;
-  return {};
-}
-
 /// eos, end of turn and end of message by key; control tokens whose text ends a turn, since many files lack the keys.
 Result<std::vector<int32_t>> read_eos(const GgufFile& file, int64_t vocabulary) {
   std::vector<int32_t> ids;
@@ -240,9 +106,9 @@ Result<std::vector<int32_t>> read_eos(const GgufFile& file, int64_t vocabulary) 
   if (!file.has("tokenizer.ggml.tokens") || !file.has("tokenizer.ggml.token_type")) return ids;
   GALVANI_TRY(const auto tokens, file.strings("tokenizer.ggml.tokens"));
   GALVANI_TRY(const auto types, file.integers("tokenizer.ggml.token_type"));
-  static constexpr std::string_view kEnds[] = {"<|eot_id|>", "<|im_end|>",    "<end_of_turn>",
-                                               "<|end|>",    "<|eom_id|>",    "<|return|>",
-                                               "<|call|>",   "<|endoftext|>", "<|end_of_text|>"};
+  static constexpr std::string_view kEnds[] = {"<|eot_id|>",    "<|im_end|>",     "<end_of_turn>", "<turn|>",
+                                               "<|end|>",       "<|eom_id|>",     "<|return|>",    "<|call|>",
+                                               "<|endoftext|>", "<|end_of_text|>"};
   for (size_t i = 0; i < std::min(tokens.size(), types.size()); ++i)
     if ((types[i] == 3 || types[i] == 4) && std::find(std::begin(kEnds), std::end(kEnds), tokens[i]) != std::end(kEnds))
       add(static_cast<int64_t>(i));
@@ -251,19 +117,51 @@ Result<std::vector<int32_t>> read_eos(const GgufFile& file, int64_t vocabulary) 
 
 }  // namespace
 
+Status add_rope_scaling(ArchReader& keys, json& rope) {
+  GALVANI_TRY(std::string type, keys.file().string(keys.full("rope.scaling.type"), "none"));
+  GALVANI_TRY(double factor, keys.number("rope.scaling.factor", 0, 1e6, 0.0));
+  GALVANI_TRY(const double legacy, keys.number("rope.scale_linear", 0, 1e6, 0.0));
+  if (type == "none" && legacy > 0) type = "linear";
+  if (factor == 0) factor = legacy;
+  if (type == "none" || (type == "linear" && (factor == 0 || factor == 1))) {
+    rope["rope_type"] = "default";
+    return {};
+  }
+  rope["rope_type"] = type;  // longrope and others are refused by name when the rope is parsed
+  rope["factor"] = factor == 0 ? 1.0 : factor;
+  if (type != "yarn") return {};
+  GALVANI_TRY(const double original, keys.number("rope.scaling.original_context_length", 0, 1e18, 0.0));
+  if (original > 0) rope["original_max_position_embeddings"] = original;
+  GALVANI_TRY(rope["beta_fast"], keys.number("rope.scaling.yarn_beta_fast", 0, 1e9, 32.0));
+  GALVANI_TRY(rope["beta_slow"], keys.number("rope.scaling.yarn_beta_slow", 0, 1e9, 1.0));
+  // ggml multiplies its own 1 + 0.1 ln(factor) with the file's attn_factor.
+  GALVANI_TRY(const double attn, keys.number("rope.scaling.attn_factor", 0, 1e6, 1.0));
+  GALVANI_TRY(const double yarn_attn, keys.number("rope.scaling.yarn_attn_factor", 0, 1e6, 1.0));
+  rope["attention_factor"] = attn * yarn_attn * (1.0 + 0.1 * std::log(std::max(factor, 1.0)));
+  keys.full("rope.scaling.finetuned");
+  for (const char* key : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_log_multiplier"}) {
+    GALVANI_TRY(const double value, keys.number(key, -1e6, 1e6, 0.0));
+    if (value != 0 && value != 1) rope[key] = value;  // the rope parser warns about it
+  }
+  return {};
+}
+
 Result<GgufConfig> read_gguf_config(const GgufFile& file) {
   GgufConfig result;
   GALVANI_TRY(result.architecture, file.string("general.architecture"));
   if (!gguf_architecture_known(result.architecture))
     return fail(ErrorCode::kUnsupported,
-                "{}: architecture {} is not supported; supported are llama, qwen2, qwen3, gemma3", file.label(),
+                "{}: architecture {} is not supported; supported are llama, qwen2, qwen3, gemma3, gemma4", file.label(),
                 quote(result.architecture));
   ArchReader keys(file, result.architecture);
   json config = json::object();
+  if (result.architecture == "gemma4") keys.vary_by_layer({"attention.head_count_kv", "feed_forward_length"});
   GALVANI_TRY_VOID(add_common(keys, config));
   if (result.architecture == "gemma3") {
     GALVANI_TRY_VOID(add_gemma3(keys, config));
     result.norms_folded = true;
+  } else if (result.architecture == "gemma4") {
+    GALVANI_TRY_VOID(add_gemma4(keys, config));
   } else {
     GALVANI_TRY_VOID(add_pre_norm(keys, config, result.architecture));
   }

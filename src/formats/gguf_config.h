@@ -12,8 +12,9 @@ struct GgufConfig {
   int64_t interleaved_head = 0;  ///< head_dim when q/k rows are stored interleaved (llama), else 0
 };
 
-/// Architectures: llama, qwen2, qwen3, gemma3. Errors name the file and the key. Keys of the architecture's own that
-/// nobody here knows are put into the config under their GGUF name, so that ConfigReader::finish() warns about them.
+/// Architectures: llama, qwen2, qwen3, gemma3, gemma4. Errors name the file and the key. Keys of the architecture's own
+/// that nobody here knows are put into the config under their GGUF name, so that ConfigReader::finish() warns about
+/// them.
 Result<GgufConfig> read_gguf_config(const GgufFile& file);
 
 }  // namespace galvani::formats

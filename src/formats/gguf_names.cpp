@@ -11,8 +11,12 @@ struct NamePair {
 };
 
 /// Outside the blocks; the same for every architecture here.
-constexpr NamePair kOuter[] = {
-    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
+constexpr NamePair kOuter[] = {{"model.embed_tokens", "token_embd"},
+                               {"model.norm", "output_norm"},
+                               {"lm_head", "output"},
+                               {"model.embed_tokens_per_layer", "per_layer_token_embd"},
+                               {"model.per_layer_model_projection", "per_layer_model_proj"},
+                               {"model.per_layer_projection_norm", "per_layer_proj_norm"}};
 
 /// llama, qwen2, qwen3: pre-norm blocks.
 constexpr NamePair kPreNorm[] = {{"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
@@ -37,12 +41,39 @@ constexpr NamePair kSandwich[] = {{"input_layernorm", "attn_norm"},
                                   {"mlp.down_proj", "ffn_down"},
                                   {"post_feedforward_layernorm", "post_ffw_norm"}};
 
+/// gemma4: as gemma3, with experts beside the MLP, per-layer inputs and a factor on the layer's output.
+constexpr NamePair kGemma4[] = {{"input_layernorm", "attn_norm"},
+                                {"self_attn.q_proj", "attn_q"},
+                                {"self_attn.k_proj", "attn_k"},
+                                {"self_attn.v_proj", "attn_v"},
+                                {"self_attn.o_proj", "attn_output"},
+                                {"self_attn.q_norm", "attn_q_norm"},
+                                {"self_attn.k_norm", "attn_k_norm"},
+                                {"post_attention_layernorm", "post_attention_norm"},
+                                {"pre_feedforward_layernorm", "ffn_norm"},
+                                {"mlp.gate_proj", "ffn_gate"},
+                                {"mlp.up_proj", "ffn_up"},
+                                {"mlp.down_proj", "ffn_down"},
+                                {"post_feedforward_layernorm", "post_ffw_norm"},
+                                {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+                                {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
+                                {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+                                {"router.proj", "ffn_gate_inp"},
+                                {"router.scale", "ffn_gate_inp.scale"},
+                                {"router.per_expert_scale", "ffn_down_exps.scale"},
+                                {"experts.gate_up_proj", "ffn_gate_up_exps"},
+                                {"experts.down_proj", "ffn_down_exps"},
+                                {"per_layer_input_gate", "inp_gate"},
+                                {"per_layer_projection", "proj"},
+                                {"post_per_layer_input_norm", "post_norm"},
+                                {"layer_scalar", "layer_output_scale.weight"}};
+
 struct Architecture {
   std::string_view name;
   std::span<const NamePair> block;
 };
 constexpr Architecture kArchitectures[] = {
-    {"llama", kPreNorm}, {"qwen2", kPreNorm}, {"qwen3", kPreNorm}, {"gemma3", kSandwich}};
+    {"llama", kPreNorm}, {"qwen2", kPreNorm}, {"qwen3", kPreNorm}, {"gemma3", kSandwich}, {"gemma4", kGemma4}};
 
 const Architecture* find_architecture(std::string_view name) {
   for (const auto& architecture : kArchitectures)
@@ -80,6 +111,10 @@ std::optional<std::string> translate(const Architecture& architecture, std::stri
     if (pair.*from == stem) return std::string(pair.*to) + std::string(ending);
   const auto block = split_block(stem, from_block);
   if (!block) return std::nullopt;
+  const std::string whole = std::string(block->second) + std::string(ending);
+  for (const auto& pair : architecture.block)  // a name that has its ending in the table is taken as it stands there
+    if (!ending.empty() && pair.*from == whole)
+      return std::string(to_block) + std::string(block->first) + "." + std::string(pair.*to);
   for (const auto& pair : architecture.block)
     if (pair.*from == block->second)
       return std::string(to_block) + std::string(block->first) + "." + std::string(pair.*to) + std::string(ending);

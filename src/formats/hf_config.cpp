@@ -46,6 +46,12 @@ Result<nlohmann::json> merge_text_config(nlohmann::json config, const std::strin
     const auto own = merged.find(key);
     if (top != config.end() && (own == merged.end() || own->is_null())) merged[key] = *top;
   }
+  // Gemma 4's wrappers keep the language model's vocabulary at the top level (mlx-lm's gemma4.py).
+  const auto type = config.find("model_type");
+  const auto vocab = config.find("vocab_size");
+  if (vocab != config.end() && !vocab->is_null() && type != config.end() && type->is_string() &&
+      type->get_ref<const std::string&>().starts_with("gemma4"))
+    merged["vocab_size"] = *vocab;
   return merged;
 }
 

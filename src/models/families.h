@@ -7,6 +7,7 @@ namespace galvani::models {
 using LoadFamily = Result<std::unique_ptr<Model>> (*)(quant::Checkpoint&, exec::Ops&, const Progress&);
 
 Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_gemma4(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_gpt_oss(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_llama(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_mixtral(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);

@@ -9,10 +9,25 @@
 #include "models/families.h"
 
 namespace galvani::models {
+namespace {
+
+// The defaults of Gemma3TextConfig: the published 4B config states only what differs from them.
+constexpr CommonDefaults kDefaults{.eps = 1e-6,
+                                   .tied = true,
+                                   .context = 131072,
+                                   .hidden = 2304,
+                                   .inner = 9216,
+                                   .vocab = 262208,
+                                   .layers = 26,
+                                   .heads = 8,
+                                   .kv_heads = 4,
+                                   .head_dim = 256};
+
+}  // namespace
 
 Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress) {
   formats::ConfigReader config(checkpoint.config(), checkpoint.path().string());
-  GALVANI_TRY(const CommonConfig common, read_common(config, {.eps = 1e-6, .tied = true}));
+  GALVANI_TRY(const CommonConfig common, read_common(config, kDefaults));
   GALVANI_TRY(const exec::Activation activation, read_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
   GALVANI_TRY(const bool attention_bias, config.boolean("attention_bias", false));
   GALVANI_TRY(const double query_scalar, config.number("query_pre_attn_scalar", 1e-6, 1e9, 256.0));

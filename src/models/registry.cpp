@@ -17,6 +17,10 @@ struct Row {
 constexpr Row kFamilies[] = {
     {"gemma3", load_gemma3},
     {"gemma3_text", load_gemma3},
+    {"gemma4", load_gemma4},
+    {"gemma4_text", load_gemma4},
+    {"gemma4_unified", load_gemma4},
+    {"gemma4_unified_text", load_gemma4},
     {"gpt_oss", load_gpt_oss},
     {"llama", load_llama},
     {"mixtral", load_mixtral},

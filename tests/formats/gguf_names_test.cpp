@@ -16,7 +16,14 @@ TEST(GgufNames, BothWays) {
                {"llama", "blk.12.ffn_norm.weight", "model.layers.12.post_attention_layernorm.weight"},
                {"gemma3", "blk.12.ffn_norm.weight", "model.layers.12.pre_feedforward_layernorm.weight"},
                {"gemma3", "blk.1.post_attention_norm.weight", "model.layers.1.post_attention_layernorm.weight"},
-               {"gemma3", "blk.1.post_ffw_norm.weight", "model.layers.1.post_feedforward_layernorm.weight"}};
+               {"gemma3", "blk.1.post_ffw_norm.weight", "model.layers.1.post_feedforward_layernorm.weight"},
+               {"gemma4", "blk.7.layer_output_scale.weight", "model.layers.7.layer_scalar"},
+               {"gemma4", "blk.7.ffn_gate_inp.scale", "model.layers.7.router.scale"},
+               {"gemma4", "blk.7.ffn_gate_inp.weight", "model.layers.7.router.proj.weight"},
+               {"gemma4", "blk.7.ffn_down_exps.scale", "model.layers.7.router.per_expert_scale"},
+               {"gemma4", "blk.7.pre_ffw_norm_2.weight", "model.layers.7.pre_feedforward_layernorm_2.weight"},
+               {"gemma4", "blk.7.proj.weight", "model.layers.7.per_layer_projection.weight"},
+               {"gemma4", "per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"}};
   for (const auto& c : cases) {
     EXPECT_EQ(hf_name_of_gguf(c.arch, c.gguf).value_or("nothing"), c.hf);
     EXPECT_EQ(gguf_name_of_hf(c.arch, c.hf).value_or("nothing"), c.gguf);

@@ -1,7 +1,9 @@
 #pragma once
-/// Checkpoints with reference logits, committed under tests/data/models.
+/// Checkpoints with reference logits, committed under tests/data/models; the largest, "tiny/NAME", are read from
+/// GALVANI_FIXTURES.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -13,8 +15,13 @@
 namespace galvani::models {
 
 inline std::filesystem::path model_data(const std::string& name) {
+  const char* fixtures = std::getenv("GALVANI_FIXTURES");
+  if (name.starts_with("tiny/")) return std::filesystem::path(fixtures == nullptr ? "" : fixtures) / name;
   return std::filesystem::path(GALVANI_TEST_DATA) / "models" / name;
 }
+
+/// Largest allowed difference of a logit from the reference's, by family.
+inline double logits_bound(const std::string& model) { return model.find("gemma4") != std::string::npos ? 2e-4 : 5e-5; }
 
 /// A tensor of expected.safetensors as i32 or f32.
 template <typename T>

@@ -16,6 +16,9 @@ struct AttentionSpec {
   bool qk_norm_whole = false;  ///< those norms run over all heads at once (OLMoE)
   float clip = 0;              ///< q, k and v are clamped to ±clip after the norms (OLMoE); 0 = none
   bool sinks = false;          ///< a learned logit a head, named sinks (gpt-oss)
+  bool v_norm = false;    ///< v / rms(v) over each head, without a weight (Gemma 4)
+  bool v_from_k = false;  ///< no v_proj: v is k's projection (Gemma 4)
+  bool reuse_kv = false;  ///< no k_proj, v_proj, k_norm: reads kv_group/kv_index of another layer (Gemma 4)
   float eps = 1e-6f;
   exec::RopeRef rope;
   float scale = 0;  ///< 0: head_dim^-0.5
@@ -25,7 +28,7 @@ struct AttentionSpec {
 
 class Attention {
  public:
-  /// Tensors `prefix`.{q,k,v,o}_proj (+ .bias), `prefix`.{q,k}_norm.
+  /// Tensors `prefix`.{q,k,v,o}_proj (+ .bias), `prefix`.{q,k}_norm, as far as the spec has them.
   static Result<Attention> load(Loader& loader, const std::string& prefix, const AttentionSpec& spec);
 
   /// residual += post_norm( o( attn(norm(residual)) ) )

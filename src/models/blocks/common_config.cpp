@@ -6,18 +6,20 @@ namespace galvani::models {
 
 Result<CommonConfig> read_common(formats::ConfigReader& config, const CommonDefaults& defaults) {
   CommonConfig common;
-  GALVANI_TRY(common.hidden, config.dimension("hidden_size"));
-  GALVANI_TRY(common.inner, config.dimension("intermediate_size"));
-  GALVANI_TRY(common.vocab, config.vocabulary("vocab_size"));
-  GALVANI_TRY(common.context, config.integer("max_position_embeddings", 1, (int64_t{1} << 31) - 1, 2048));
-  GALVANI_TRY(const int64_t layers, config.integer("num_hidden_layers", 1, 4096));
-  GALVANI_TRY(const int64_t heads, config.integer("num_attention_heads", 1, 4096));
-  GALVANI_TRY(const int64_t kv_heads, config.integer("num_key_value_heads", 1, 4096, heads));
-  if (!config.has("head_dim") && common.hidden % heads != 0)
+  GALVANI_TRY(common.hidden, config.dimension("hidden_size", defaults.hidden));
+  GALVANI_TRY(common.inner, config.dimension("intermediate_size", defaults.inner));
+  GALVANI_TRY(common.vocab, config.vocabulary("vocab_size", defaults.vocab));
+  GALVANI_TRY(common.context, config.integer("max_position_embeddings", 1, (int64_t{1} << 31) - 1, defaults.context));
+  GALVANI_TRY(const int64_t layers, config.integer("num_hidden_layers", 1, 4096, defaults.layers));
+  GALVANI_TRY(const int64_t heads, config.integer("num_attention_heads", 1, 4096, defaults.heads));
+  GALVANI_TRY(const int64_t kv_heads,
+              config.integer("num_key_value_heads", 1, 4096, defaults.kv_heads.value_or(heads)));
+  if (!config.has("head_dim") && !defaults.head_dim && common.hidden % heads != 0)
     return fail(ErrorCode::kCorrupt,
                 "{}: hidden_size {} is not a multiple of num_attention_heads {} and there is no head_dim",
                 config.label(), common.hidden, heads);
-  GALVANI_TRY(const int64_t head_dim, config.integer("head_dim", 2, 4096, common.hidden / heads));
+  GALVANI_TRY(const int64_t head_dim,
+              config.integer("head_dim", 2, 4096, defaults.head_dim.value_or(common.hidden / heads)));
   if (heads % kv_heads != 0)
     return fail(ErrorCode::kCorrupt, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}",
                 config.label(), heads, kv_heads);
@@ -63,11 +65,12 @@ Result<exec::Activation> read_activation(formats::ConfigReader& config, const st
   return fail(ErrorCode::kUnsupported, "{}: {} is '{}'; supported: silu, gelu_pytorch_tanh", config.label(), key, name);
 }
 
-Result<exec::RopeRef> load_rope(Loader& loader, const formats::RopeParams& params, int64_t head_dim) {
+Result<exec::RopeRef> load_rope(Loader& loader, const formats::RopeParams& params, int64_t head_dim,
+                                bool file_factors) {
   exec::RopeSpec spec;
   GALVANI_TRY(spec.inv_freq, formats::rope_inv_freq(params, head_dim));
   spec.attention_scale = static_cast<float>(formats::rope_attention_scale(params));
-  if (loader.checkpoint().has("rope_freqs.weight")) {
+  if (file_factors && loader.checkpoint().has("rope_freqs.weight")) {
     GALVANI_TRY(const std::vector<float> factors,
                 loader.checkpoint().vector("rope_freqs.weight", static_cast<int64_t>(spec.inv_freq.size())));
     GALVANI_TRY_VOID(formats::apply_rope_factors(spec.inv_freq, factors));

@@ -1,6 +1,7 @@
 #pragma once
 /// Config keys that nearly every family has.
 #include <cstdint>
+#include <optional>
 
 #include "formats/config_reader.h"
 #include "formats/rope_config.h"
@@ -17,9 +18,14 @@ struct CommonConfig {
   bool tied = false;
 };
 
+/// What a family assumes where the config says nothing; a size without a default is required.
 struct CommonDefaults {
   double eps = 1e-6;
   bool tied = false;
+  int64_t context = 2048;
+  std::optional<int64_t> hidden = {}, inner = {}, vocab = {}, layers = {}, heads = {};
+  std::optional<int64_t> kv_heads = {};  ///< else as many as heads
+  std::optional<int64_t> head_dim = {};  ///< else hidden / heads
 };
 
 /// Reads the keys and checks that they fit together (heads a multiple of kv_heads, and so on).
@@ -34,7 +40,9 @@ EndsSpec ends_spec(const CommonConfig& config);
 Result<exec::Activation> read_activation(formats::ConfigReader& config, const std::string& key,
                                          const std::string& fallback);
 
-/// Rope of one layer type as an Ops handle; applies the checkpoint's rope_freqs.weight where there is one.
-Result<exec::RopeRef> load_rope(Loader& loader, const formats::RopeParams& params, int64_t head_dim);
+/// Rope of one layer type as an Ops handle; applies the checkpoint's rope_freqs.weight where there is one and
+/// `file_factors` allows it.
+Result<exec::RopeRef> load_rope(Loader& loader, const formats::RopeParams& params, int64_t head_dim,
+                                bool file_factors = true);
 
 }  // namespace galvani::models

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "models/blocks/kv_groups.h"
 
 namespace galvani::models {
 namespace {
@@ -41,26 +42,6 @@ class Decoder final : public Model {
   std::vector<Layer> layers_;
 };
 
-// Layers with the same window and the same heads share block tables.
-void assign_kv(DecoderSpec& spec, exec::StateSpec& state) {
-  for (DecoderLayerSpec& layer : spec.layers) {
-    AttentionSpec& attention = layer.attention;
-    size_t group = 0;
-    while (group < state.groups.size() &&
-           (state.groups[group].window != attention.window || state.groups[group].kv_heads != attention.kv_heads ||
-            state.groups[group].k_dim != attention.head_dim))
-      ++group;
-    if (group == state.groups.size())
-      state.groups.push_back({.name = attention.window > 0 ? "sliding" : "full",
-                              .kv_heads = attention.kv_heads,
-                              .k_dim = attention.head_dim,
-                              .v_dim = attention.head_dim,
-                              .window = attention.window});
-    attention.kv_group = static_cast<int>(group);
-    attention.kv_index = state.groups[group].layers++;
-  }
-}
-
 Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::string& prefix,
                          const DecoderLayerSpec& layer) {
   Layer result;
@@ -90,7 +71,7 @@ Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::str
 Result<std::unique_ptr<Model>> load_decoder(DecoderSpec spec, Loader& loader) {
   auto model = std::make_unique<Decoder>();
   model->info_ = spec.info;
-  assign_kv(spec, model->state_);
+  for (DecoderLayerSpec& layer : spec.layers) assign_kv(layer.attention, model->state_);
   GALVANI_TRY(model->ends_, Ends::load(loader, spec.ends));
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     GALVANI_TRY(Layer layer, load_layer(loader, spec, fmt::format("model.layers.{}.", i), spec.layers[i]));

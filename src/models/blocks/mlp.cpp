@@ -20,4 +20,8 @@ void Mlp::forward(exec::Ops& ops, const std::optional<exec::Norm>& norm, const s
   ops.linear_add(inner, down_, post_norm, residual);
 }
 
+exec::Act Mlp::value(exec::Ops& ops, const std::optional<exec::Norm>& norm, const exec::Act& x) const {
+  return ops.linear(ops.gated_mlp(x, norm, gate_up_, activation_), std::nullopt, down_);
+}
+
 }  // namespace galvani::models

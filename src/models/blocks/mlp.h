@@ -17,6 +17,9 @@ class Mlp {
   void forward(exec::Ops& ops, const std::optional<exec::Norm>& norm, const std::optional<exec::Norm>& post_norm,
                exec::Act& residual) const;
 
+  /// mlp(norm(x)), for families that do more with it than add it.
+  exec::Act value(exec::Ops& ops, const std::optional<exec::Norm>& norm, const exec::Act& x) const;
+
  private:
   exec::LinearRef gate_up_, down_;
   exec::Activation activation_ = exec::Activation::kSilu;
