@@ -6,7 +6,8 @@
                                                  per-layer inputs
   tests/data/models/mlx/gemma4_moe-5-64-affine   experts beside the MLP, the router in 8 bits
 
-Random weights, quantised by mlx-lm; logits at float32 activations from the words as stored.
+Random weights, quantised by mlx-lm; logits at float32 activations from the words as stored. Widths are squares: at float32
+mlx does not round the embedding scale √width to bf16, which a bf16 run and we do.
 Usage: make_gemma4_mlx.py   (from the repository's root). Needs the PyPI packages mlx[cpu] and mlx-lm.
 """
 import json
@@ -30,7 +31,7 @@ COMMON = {
 }
 EDGE = COMMON | {
     "num_hidden_layers": 5, "intermediate_size": 96, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
-    "hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": 256, "enable_moe_block": False,
+    "hidden_size_per_layer_input": 64, "vocab_size_per_layer_input": 256, "enable_moe_block": False,
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
 }
 MOE = COMMON | {

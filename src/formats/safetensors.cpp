@@ -97,6 +97,7 @@ Result<SafetensorsEntry> read_entry(std::string_view name, simdjson::dom::elemen
 }
 
 Status read_metadata(simdjson::dom::element value, std::map<std::string, std::string>& metadata) {
+  if (value.is_null()) return {};  // as mlx writes it when there is none
   simdjson::dom::object object;
   if (value.get(object)) return fail(ErrorCode::kCorrupt, "__metadata__ must be an object of strings");
   for (auto field : object) {

@@ -28,6 +28,11 @@ TEST(Inspect, DimsBitsAndMemoryOfTheTinyModels) {
   expect_words("mlx/llama-4-64-affine", {}, {"MLX safetensors", "4.500"});
   expect_words("mlx/qwen3-6-32-affine", {}, {"family qwen3", "7.000"});
   expect_words("gguf/llama.gguf", {}, {"GGUF", "family llama"});
+  // Gemma 4's layers 4 and 5 keep nothing: 2 layers of each kind, 2 heads of 16 and of 32.
+  for (const char* model : {"hf/gemma4_edge", "gguf/gemma4_edge.gguf"})
+    expect_words(model, {"-c", "100", "--kv", "f32"},
+                 {"family gemma4", "sliding  2 layers, 2 kv heads x 16, window 8: 512 bytes a token",
+                  "full     2 layers, 2 kv heads x 32: 1024 bytes a token"});
 }
 
 TEST(Inspect, EveryTensorHasARowWithAll) {

@@ -16,9 +16,9 @@ struct AttentionSpec {
   bool qk_norm_whole = false;  ///< those norms run over all heads at once (OLMoE)
   float clip = 0;              ///< q, k and v are clamped to ±clip after the norms (OLMoE); 0 = none
   bool sinks = false;          ///< a learned logit a head, named sinks (gpt-oss)
-  bool v_norm = false;    ///< v / rms(v) over each head, without a weight (Gemma 4)
-  bool v_from_k = false;  ///< no v_proj: v is k's projection (Gemma 4)
-  bool reuse_kv = false;  ///< no k_proj, v_proj, k_norm: reads kv_group/kv_index of another layer (Gemma 4)
+  bool v_norm = false;         ///< v / rms(v) over each head, without a weight (Gemma 4)
+  bool v_from_k = false;       ///< no v_proj: v is k's projection (Gemma 4)
+  bool reuse_kv = false;       ///< no k_proj, v_proj, k_norm: reads kv_group/kv_index of another layer (Gemma 4)
   float eps = 1e-6f;
   exec::RopeRef rope;
   float scale = 0;  ///< 0: head_dim^-0.5
