@@ -20,6 +20,9 @@ class HuggingFaceLogits : public testing::TestWithParam<std::string> {
 /// Checkpoints quantised by mlx-lm, with mlx's logits.
 class MlxLogits : public testing::TestWithParam<std::string> {};
 
+/// A GGUF file and the checkpoint that it was made from.
+class GgufLogits : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+
 void expect_reference_logits(const std::string& model) {
   auto runner = load(model);
   ASSERT_NE(runner, nullptr);
@@ -33,6 +36,19 @@ void expect_reference_logits(const std::string& model) {
 
 TEST_P(HuggingFaceLogits, MatchTheReference) { expect_reference_logits(GetParam()); }
 TEST_P(MlxLogits, MatchTheReference) { expect_reference_logits(GetParam()); }
+
+// The same weights out of a GGUF file: names, transforms and config keys undone.
+TEST_P(GgufLogits, MatchTheReference) {
+  const auto& [gguf, twin] = GetParam();
+  auto runner = load(gguf);
+  ASSERT_NE(runner, nullptr);
+  for (const std::string which : {"0", "1"}) {
+    const auto ids = expected<int32_t>(twin, "input_ids_" + which);
+    const auto wanted = expected<float>(twin, "logits_" + which);
+    ASSERT_FALSE(ids.empty());
+    EXPECT_LE(max_abs_difference(logits_of(*runner, ids), wanted), logits_bound(twin)) << gguf << " input " << which;
+  }
+}
 
 TEST_P(HuggingFaceLogits, EveryArmMatchesTheReference) {
   const std::string& model = GetParam();
@@ -135,10 +151,18 @@ const auto kMlx = testing::Values(
     "mlx/qwen3-6-32-affine",
     "mlx/qwen3_moe-4-32-affine",
     "mlx/qwen3_moe-4-32-mxfp4");
+const auto kGguf = testing::Values(
+    std::pair{"gguf/gemma3.gguf", "hf/gemma3"},
+    std::pair{"gguf/gemma4_edge.gguf", "hf/gemma4_edge"},
+    std::pair{"gguf/llama.gguf", "hf/llama"},
+    std::pair{"gguf/qwen2.gguf", "hf/qwen2"},
+    std::pair{"gguf/qwen3-00001-of-00002.gguf", "hf/qwen3"});
 // clang-format on
 
 INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceLogits, kHuggingFace, test_name);
 INSTANTIATE_TEST_SUITE_P(Models, MlxLogits, kMlx, test_name);
+INSTANTIATE_TEST_SUITE_P(Models, GgufLogits, kGguf,
+                         [](const auto& instance) { return std::string(instance.param.second).substr(3); });
 
 }  // namespace
 }  // namespace galvani::models
