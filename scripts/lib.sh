@@ -112,6 +112,18 @@ inner() {  # SCRIPT [ARGUMENT...]: runs scripts/SCRIPT; unless it passes, this s
   if ((code == 1)); then fail "$reason"; else cannot "$reason"; fi
 }
 
+find_nvcc() {  # the CUDA compiler to use: $CUDACXX, PATH, /usr/local/cuda, or what scripts/cuda-13.0 fetched; fails if none
+  local nvcc version
+  for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc "$GALVANI_CACHE/cuda-13.0/bin/nvcc"; do
+    [[ -n $nvcc && -x $nvcc ]] || continue
+    version=$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\.[0-9]*\),.*/\1/p')
+    [[ -n $version && $(printf '%s\n' 12.4 "$version" | sort -V | head -n 1) == 12.4 ]] || continue
+    printf '%s\n' "$nvcc"
+    return 0
+  done
+  return 1
+}
+
 show_tail() {  # LOG LINES: what a reader needs of a failed step
   say "---- last lines of $RUN_DIR/$1.log"
   tail -n "$2" "$RUN_DIR/$1.log" | sed 's/^/  | /'

@@ -16,7 +16,7 @@ namespace galvani {
 
 struct LoadOptions {
   std::string model;             ///< folder with config.json and safetensors, or a .gguf file
-  std::string device = "auto";   ///< "auto" or "cpu"
+  std::string device = "auto";   ///< "auto", "cpu", "cuda" or "cuda:N"
   std::string act = "auto";      ///< arithmetic of matrix products: auto, f32, f16, bf16
   std::string kv = "auto";       ///< type of keys and values: auto, f32, f16, bf16
   int threads = 0;               ///< 0: physical cores
@@ -27,6 +27,8 @@ struct LoadOptions {
   bool batch_invariant = false;  ///< same bits whatever else is in the batch
   bool count_activations = false;
   bool poison = false;                                    ///< fill every output with NaN before it is computed
+  bool trace_plan = false;                                ///< log which GPU kernel each operation takes, and why
+  bool cuda_sync = false;                                 ///< wait after each GPU launch: an error names its kernel
   std::vector<std::pair<std::string, std::string>> arms;  ///< forced arms, e.g. {"qmatmul", "rows"}
   std::function<void(double)> progress;                   ///< share of the load done, 0…1
 };

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cli/environment.h"
 #include "cli/hf_cache.h"
 #include "core/error.h"
 
@@ -46,7 +47,7 @@ void ModelFlags::add_to(CLI::App& verb, bool run) {
   verb.add_option("-t,--threads", threads, "threads (0: physical cores)")->check(CLI::Range(0, 1024));
   verb.add_option("-b,--batch-size", batch, fmt::format("tokens of one step (default {})", batch))
       ->check(CLI::Range(1, 1 << 20));
-  verb.add_option("--device", device, "auto or cpu");
+  verb.add_option("--device", device, "auto, cpu, cuda or cuda:N");
   verb.add_option("--act", act, "arithmetic of matrix products: auto, f32, f16, bf16");
   verb.add_option("--kv", kv, "type of keys and values: auto, f32, f16, bf16");
   verb.add_option("--arm", arms, "force an arm, op=name, e.g. qmatmul=rows (may repeat)")->allow_extra_args(false);
@@ -77,7 +78,10 @@ Result<LoadOptions> ModelFlags::load_options() const {
     options.arms.emplace_back(arm.substr(0, equals), arm.substr(equals + 1));
   }
   options.progress = ProgressBar();
-  options.poison = poison_requested();
+  GALVANI_TRY(const DebugSwitches switches, debug_switches());
+  options.poison = switches.poison;
+  options.trace_plan = switches.trace_plan;
+  options.cuda_sync = switches.cuda_sync;
   return options;
 }
 

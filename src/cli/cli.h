@@ -19,6 +19,7 @@ using Action = std::function<int()>;
 
 void add_generate(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);

@@ -1,22 +1,17 @@
 #include "cli/hf_cache.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
+#include "cli/environment.h"
 #include "core/error.h"
 
 namespace galvani::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub: huggingface_hub's own order.
 fs::path hub_cache() {
@@ -69,7 +64,5 @@ Result<std::string> resolve_hf(const std::string& repo) {
   for (const std::string& file : files) list += "\n  -m " + file;
   return fail(ErrorCode::kInvalidArgument, "-hf {}: {} GGUF files are there; choose one:{}", repo, files.size(), list);
 }
-
-bool poison_requested() { return environment("GALVANI_POISON") == "1"; }
 
 }  // namespace galvani::cli

@@ -10,7 +10,4 @@ namespace galvani::cli {
 /// would download it.
 Result<std::string> resolve_hf(const std::string& repo);
 
-/// GALVANI_POISON=1 in the environment: fill outputs with NaN before they are computed.
-bool poison_requested();
-
 }  // namespace galvani::cli

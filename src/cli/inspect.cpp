@@ -4,6 +4,7 @@
 #include <map>
 
 #include "cli/cli.h"
+#include "cli/inspect_device.h"
 #include "core/error.h"
 #include "engine/runner.h"
 #include "exec/recording_ops.h"
@@ -16,6 +17,7 @@ struct InspectFlags {
   ModelFlags model;
   bool all = false;
   int sequences = 1;
+  std::string device;  ///< a part's name, or cuda[:N]; empty: no kernels are shown
 };
 
 struct Row {
@@ -122,7 +124,8 @@ Status inspect(const InspectFlags& flags) {
       .max_sequences = flags.sequences};
   GALVANI_TRY(state.kv_dtype, engine::kv_type(flags.model.kv, "auto"));
   print_state(model->state_spec(), state);
-  return {};
+  if (flags.device.empty()) return {};
+  return print_device_plans(flags.device, *model, ops, state.kv_dtype);
 }
 
 }  // namespace
@@ -140,6 +143,9 @@ void add_inspect(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
   verb->add_option("--sequences", flags->sequences, "sequences to plan memory for (default 1)")
       ->check(CLI::Range(1, 4096));
+  verb->add_option("--device", flags->device,
+                   "also show which kernel each call would run on a GPU: a part's name (v100, h200, ...), which need "
+                   "not be here, or cuda[:N]");
   verb->add_flag("--all", flags->all, "one row a tensor instead of folding layers");
   verb->callback([flags, &action] {
     action = [flags] {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/environment.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "galvani/version.h"
@@ -66,6 +67,7 @@ int run(int argc, char** argv) {
   add_generate(app, action);
   add_chat(app, action);
   add_inspect(app, action);
+  add_doctor(app, action);
   add_tokenize(app, action);
   add_eval(app, action);
   try {
@@ -74,7 +76,8 @@ int run(int argc, char** argv) {
     if (unknown_verb(app, argc, argv)) return kCannotAnswer;
     return app.exit(error) == 0 ? kYes : kCannotAnswer;
   }
-  galvani::init_logging(verbose);
+  const auto switches = debug_switches();
+  galvani::init_logging(verbose || (switches && switches->trace_plan));
   const int code = action();
   if (code != kYes) return code;
   if (const galvani::Status done = print(""); !done) return report(done.error());

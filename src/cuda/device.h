@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ DriverState driver_state();
 struct CudaOptions {
   bool poison = false;             ///< fill every output that a launch names with NaN before the kernel
   bool sync_every_launch = false;  ///< wait after each launch, so that an error names its kernel
+  bool trace_plan = false;         ///< log each decision for a kernel the first time it is taken
   std::span<const KernelObject> kernels = builtin_kernels();
   CudaImageList images = builtin_images();
 };
@@ -106,6 +108,13 @@ class CudaDevice {
   /// Bytes held by this process's buffers, by tag.
   std::map<std::string, int64_t> memory_by_tag() const;
 
+  /// GALVANI_TRACE=plan: an operation says which kernel it takes for which problem, and why not the ones before it.
+  /// `text` is called only when tracing, and each text is logged once.
+  template <typename Text>
+  void trace_plan(const Text& text) {
+    if (options_.trace_plan) log_plan(text());
+  }
+
   // For the other handles of this folder.
   void note_memory(const std::string& tag, int64_t bytes);
   /// Turns a runtime's error into ours, and remembers it when nothing works after it. `what` names call and kernel.
@@ -116,6 +125,7 @@ class CudaDevice {
  private:
   CudaDevice() = default;
   void build_kernel_table();
+  void log_plan(std::string text);
   std::string recent_launches() const;
 
   int index_ = 0;
@@ -123,7 +133,8 @@ class CudaDevice {
   DeviceCaps caps_;
   CudaOptions options_;
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels_;
-  mutable std::mutex mutex_;  // of the three below
+  mutable std::mutex mutex_;  // of the four below
+  std::set<std::string> traced_;
   std::map<std::string, int64_t> memory_;
   bool dead_ = false;
   Error death_;

@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/error.h"
+#include "cuda/choose_device.h"
 #include "cuda/device.h"
 
 namespace galvani::cuda {
@@ -42,6 +43,16 @@ DriverState driver_state() {
                                 cudaGetErrorString(error), cudaGetErrorName(error));
   }
   return state;
+}
+
+Result<DeviceIdentity> device_identity(int index) {
+  cudaDeviceProp properties{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess) {
+    cudaGetLastError();
+    return fail(ErrorCode::kUnsupported, "GPU {} could not be asked what it is: {} (cudaGetDeviceProperties)", index,
+                cudaGetErrorString(error));
+  }
+  return DeviceIdentity{10 * properties.major + properties.minor, properties.name};
 }
 
 }  // namespace galvani::cuda

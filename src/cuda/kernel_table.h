@@ -17,7 +17,7 @@ namespace galvani::cuda {
 struct KernelEntry {
   const char* name = nullptr;                 ///< unique within an architecture; ends in _smNN[a|f], the least it needs
   const void* function = nullptr;             ///< the host-side address of the __global__ function
-  const std::type_info* signature = nullptr;  ///< void(parameter types...)
+  const std::type_info* signature = nullptr;  ///< of the parameters, see signature_of
   Features needs;        ///< beyond what the name's suffix says, e.g. an instruction that only some images have
   int threads = 1024;    ///< threads of a block at most, checked against what the compiler granted
   int dynamic_smem = 0;  ///< bytes of dynamic shared memory at most, 0 = as the plan says, up to the device's limit
@@ -37,9 +37,12 @@ CudaImageList builtin_images();
 /// "13.0" or "none".
 const char* builtin_toolkit();
 
+/// The type that stands for a kernel's parameters. An alias, since nvcc 12.4 does not parse it inside typeid.
 template <typename... Parameters>
-constexpr const std::type_info* signature_of(void (*)(Parameters...)) {
-  return &typeid(void(Parameters...));
+using KernelPointer = void (*)(Parameters...);
+template <typename... Parameters>
+const std::type_info* signature_of(void (*)(Parameters...)) {
+  return &typeid(KernelPointer<Parameters...>);
 }
 template <typename... Parameters>
 const void* address_of(void (*kernel)(Parameters...)) {

@@ -43,7 +43,7 @@ Status validate_launch(const Kernel& kernel, const LaunchConfig& config, const s
 template <typename... Args>
 Status launch(Stream& stream, const Kernel& kernel, const LaunchConfig& config, const Args&... args) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
-  return detail::launch_erased(stream, kernel, config, typeid(void(Args...)), pointers);
+  return detail::launch_erased(stream, kernel, config, typeid(KernelPointer<Args...>), pointers);
 }
 
 }  // namespace galvani::cuda

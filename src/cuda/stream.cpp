@@ -125,10 +125,13 @@ Status Stream::fill(void* device, unsigned char value, size_t bytes) {
   return {};
 }
 
-Status Stream::begin_capture() {
+Status Stream::begin_capture(CaptureMode mode) {
   GALVANI_TRY_VOID(device_->alive());
   GALVANI_TRY_VOID(device_->make_current());
-  GALVANI_CUDA_TRY(*device_, cudaStreamBeginCapture(handle(), cudaStreamCaptureModeThreadLocal), "starting a capture");
+  GALVANI_CUDA_TRY(*device_,
+                   cudaStreamBeginCapture(handle(), mode == CaptureMode::kGlobal ? cudaStreamCaptureModeGlobal
+                                                                                 : cudaStreamCaptureModeThreadLocal),
+                   "starting a capture");
   capture_ = std::make_unique<LaunchCounts>();
   return {};
 }

@@ -54,6 +54,9 @@ class Graph {
   LaunchCounts counts_;
 };
 
+/// What other threads may do during a capture: everything, or (kGlobal) nothing that could disturb it.
+enum class CaptureMode { kThreadLocal, kGlobal };
+
 /// A non-blocking stream. One thread at a time.
 class Stream {
  public:
@@ -72,9 +75,8 @@ class Stream {
   Status on_device(void* to, const void* from, size_t bytes);
   Status fill(void* device, unsigned char value, size_t bytes);
 
-  /// Everything until end_capture becomes a graph instead of running. Thread-local capture mode: other threads may
-  /// allocate meanwhile.
-  Status begin_capture();
+  /// Everything until end_capture becomes a graph instead of running.
+  Status begin_capture(CaptureMode mode = CaptureMode::kThreadLocal);
   Result<Graph> end_capture();
   bool capturing() const { return capture_ != nullptr; }
   /// For launch().

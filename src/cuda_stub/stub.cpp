@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "cuda/blas.h"
+#include "cuda/choose_device.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 
@@ -24,6 +26,8 @@ DriverState driver_state() {
   state.message = kNoCuda;
   return state;
 }
+
+Result<DeviceIdentity> device_identity(int) { return no_cuda(); }
 
 namespace detail {
 void destroy_stream(StreamHandle) {}
@@ -67,7 +71,7 @@ Status Stream::to_device(void*, const void*, size_t) { return no_cuda(); }
 Status Stream::to_host(void*, const void*, size_t) { return no_cuda(); }
 Status Stream::on_device(void*, const void*, size_t) { return no_cuda(); }
 Status Stream::fill(void*, unsigned char, size_t) { return no_cuda(); }
-Status Stream::begin_capture() { return no_cuda(); }
+Status Stream::begin_capture(CaptureMode) { return no_cuda(); }
 Result<Graph> Stream::end_capture() { return no_cuda(); }
 void Stream::count_launch(const Kernel&) {}
 
@@ -90,5 +94,14 @@ void PinnedBuffer::reset() {}
 Result<MemoryPool> MemoryPool::create(CudaDevice&, std::string) { return no_cuda(); }
 Result<void*> MemoryPool::allocate(Stream&, size_t) { return no_cuda(); }
 Status MemoryPool::free(Stream&, void*) { return no_cuda(); }
+
+struct Blas::Impl {};
+Blas::Blas() = default;
+Blas::Blas(Blas&&) noexcept = default;
+Blas& Blas::operator=(Blas&&) noexcept = default;
+Blas::~Blas() = default;
+size_t Blas::workspace_bytes() const { return 0; }
+Result<Blas> Blas::create(CudaDevice&, size_t) { return no_cuda(); }
+Status Blas::matmul(Stream&, const BlasProblem&, const void*, const void*, void*) { return no_cuda(); }
 
 }  // namespace galvani::cuda

@@ -79,6 +79,7 @@ std::string compute_capability_str(int cc) { return fmt::format("{}.{}", cc / 10
 std::string arch_to_build_for(int cc) {
   // 9.0 has instructions of its own; from 10.0 on a family image serves all members, and its lowest member names it.
   if (cc == 90) return "90a";
+  if (cc >= 100 && is_tegra(cc)) return fmt::format("{}f", cc);
   if (cc >= 100) return fmt::format("{}f", cc / 10 * 10);
   return std::to_string(cc);
 }

@@ -7,7 +7,7 @@
 ///   "90a"         machine code for exactly this device, with instructions that no other generation has
 ///   "100f"        machine code for the family: the same major version, an equal or higher minor one
 /// Source of the rules: CUDA C++ programming guide, "Compute capabilities" and "Binary compatibility". Tegra parts
-/// (7.2, 8.7) share no machine code with desktop parts; the guide says so and this follows it.
+/// (7.2, 8.7, 11.0, ...) share no machine code and no family with others; the guide says so and this follows it.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -25,17 +25,15 @@ struct CudaImage {
   constexpr bool operator==(const CudaImage&) const = default;
 };
 
-constexpr bool is_tegra(int cc) { return cc == 72 || cc == 87; }
+constexpr bool is_tegra(int cc) { return cc == 53 || cc == 62 || cc == 72 || cc == 87 || cc == 101 || cc == 110; }
 
 /// Whether a device of compute capability `cc` (10 × major + minor) runs this image.
 constexpr bool covers(const CudaImage& image, int cc) {
   if (image.cc <= 0 || cc <= 0 || cc < image.cc) return false;
   if (image.suffix == 'a') return cc == image.cc;
-  const bool same_major = cc / 10 == image.cc / 10;
-  if (image.suffix == 'f') return same_major;
-  if (image.ptx) return true;
+  if (image.ptx && image.suffix == 0) return true;
   if (is_tegra(cc) || is_tegra(image.cc)) return cc == image.cc;
-  return same_major;
+  return cc / 10 == image.cc / 10;
 }
 
 /// A short list with value semantics, so that a DeviceCaps is plain constexpr data. Beyond kCapacity nothing is added.

@@ -41,7 +41,7 @@ constexpr DeviceCaps with_images(DeviceCaps caps, const CudaImageList& images) {
 constexpr CudaImageList images_made_for(int cc) {
   if (cc == 0) return {};
   if (cc == 90) return {CudaImage{90, 'a', false}};
-  if (cc >= 100) return {CudaImage{cc / 10 * 10, 'f', false}};
+  if (cc >= 100) return {CudaImage{is_tegra(cc) ? cc : cc / 10 * 10, 'f', false}};
   return {CudaImage{cc, 0, false}};
 }
 

@@ -8,6 +8,7 @@
 #include "core/file_map.h"
 #include "core/log.h"
 #include "core/parallel.h"
+#include "cuda/choose_device.h"
 #include "exec/cpu_ops.h"
 
 namespace galvani::engine {
@@ -48,8 +49,12 @@ Result<DType> parse_kv(const std::string& name, Arithmetic arithmetic) {
 }
 
 Status check_options(const LoadOptions& options) {
-  if (options.device != "auto" && options.device != "cpu")
-    return fail(ErrorCode::kUnsupported, "--device {}: this build knows auto and cpu", options.device);
+  GALVANI_TRY(const cuda::DeviceRequest request, cuda::parse_device(options.device));
+  if (request.kind == cuda::DeviceRequest::Kind::kCuda) {
+    GALVANI_TRY_VOID(cuda::choose_device(request));
+    return fail(ErrorCode::kUnsupported, "--device {}: models run on the CPU alone so far; use --device cpu",
+                options.device);
+  }
   if (options.context < 0 || options.context > (int64_t{1} << 31) - 1)
     return fail(ErrorCode::kInvalidArgument,
                 "a context of {} tokens cannot be; give 1 to 2147483647, or 0 for the model's own", options.context);

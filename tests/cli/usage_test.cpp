@@ -72,7 +72,7 @@ TEST(Usage, NumbersOutsideTheirRangeAreRefused) {
     EXPECT_EQ(outcome.out, "") << flag[0] << " " << flag[1];
   }
   expect_error(1, {"generate", "-m", model, "-p", "x", "-l", "256=1"}, {"token id 256", "0 to 255"});
-  expect_error(1, {"generate", "-m", model, "-p", "x", "--device", "gpu"}, {"--device gpu", "auto and cpu"});
+  expect_error(2, {"generate", "-m", model, "-p", "x", "--device", "gpu"}, {"--device gpu", "auto, cpu, cuda, cuda:N"});
 }
 
 TEST(Usage, ABadModelIsOneSentence) {

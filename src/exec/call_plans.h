@@ -1,0 +1,15 @@
+#pragma once
+/// Which kernel a GPU would run for a recorded call: each operation's own pure plan function, asked for a part that
+/// need not be here.
+#include <string>
+
+#include "core/dtype.h"
+#include "device/device_caps.h"
+#include "exec/recording_ops.h"
+
+namespace galvani::exec {
+
+/// One line: the kernel and what was decided, or "refused: " and every arm's reason.
+std::string cuda_call_plan(const DeviceCaps& caps, const RecordingOps::Call& call, DType kv);
+
+}  // namespace galvani::exec

@@ -1,0 +1,70 @@
+// The table of known parts, and what a plan for a part that is not here may assume.
+#include "device/parts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace galvani {
+namespace {
+
+TEST(Parts, AllThatAreSupportedAreThere) {
+  std::set<std::string> keys;
+  for (const Part& part : known_parts()) EXPECT_TRUE(keys.insert(part.key).second) << part.key;
+  for (const char* key : {"v100-pcie", "v100-sxm", "t4", "2080ti", "a100-40", "a100-80", "3090", "a10", "l4", "l40s",
+                          "4090", "h100-pcie", "h100-sxm", "h200", "gh200", "b200", "gb10", "5090", "unknown"})
+    EXPECT_EQ(keys.count(key), 1u) << key;
+  EXPECT_EQ(find_part("v100"), find_part("V100-SXM"));
+  EXPECT_EQ(find_part("H200")->caps.cc, 90);
+  EXPECT_EQ(find_part("a1"), nullptr);
+  EXPECT_EQ(find_part(""), nullptr);
+}
+
+TEST(Parts, NumbersArePlausibleAndSourced) {
+  for (const Part& part : known_parts()) {
+    const DeviceCaps& caps = part.caps;
+    EXPECT_GT(std::string(part.source).size(), 10u) << part.key;
+    EXPECT_LE(caps.smem_optin + 1024, caps.smem_per_sm + 1024) << part.key;
+    EXPECT_NE(best_image(caps.images, caps.cc), nullptr) << part.key << ": its own build runs on it";
+    EXPECT_EQ(caps, with_images(caps, caps.images)) << part.key << ": features are derived";
+    EXPECT_EQ(part.bf16_tflops > 0, caps.has(Feature::kBf16) && caps.peak_gbps > 0) << part.key;
+    EXPECT_EQ(part.fp8_tflops > 0, caps.has(Feature::kFp8Mma) && caps.peak_gbps > 0) << part.key;
+    if (caps.peak_gbps == 0) continue;
+    // Tensor operations a byte of memory: from 40 (3090 with f32 sums: 76) to 460.
+    const double ridge = part.f16_tflops * 1e3 / caps.peak_gbps;
+    EXPECT_GT(ridge, 70) << part.key;
+    EXPECT_LT(ridge, 500) << part.key;
+  }
+  EXPECT_TRUE(find_part("h200")->caps.has(Feature::kWgmma));
+  EXPECT_FALSE(find_part("b200")->caps.has(Feature::kWgmma));
+  EXPECT_TRUE(find_part("gb10")->caps.has(Feature::kBlockScaledMma));
+}
+
+TEST(Parts, AreRecognisedByNameCapabilityAndSize) {
+  const auto key = [](const char* name, int cc, int sms, int64_t gib) {
+    DeviceCaps caps;
+    caps.cc = cc, caps.sms = sms, caps.memory_bytes = gib << 30;
+    const Part* part = part_of_device(name, caps);
+    return std::string(part == nullptr ? "-" : part->key);
+  };
+  EXPECT_EQ(key("NVIDIA H200", 90, 132, 139), "h200");
+  EXPECT_EQ(key("NVIDIA H100 80GB HBM3", 90, 132, 79), "h100-sxm");
+  EXPECT_EQ(key("NVIDIA H100 PCIe", 90, 114, 79), "h100-pcie");
+  EXPECT_EQ(key("NVIDIA GH200 480GB", 90, 132, 95), "gh200");
+  EXPECT_EQ(key("NVIDIA A100-SXM4-40GB", 80, 108, 39), "a100-40");
+  EXPECT_EQ(key("NVIDIA A100-SXM4-80GB", 80, 108, 79), "a100-80");
+  EXPECT_EQ(key("NVIDIA A10", 86, 72, 22), "a10");
+  EXPECT_EQ(key("NVIDIA A10G", 86, 80, 22), "-");
+  EXPECT_EQ(key("NVIDIA GeForce RTX 4090", 89, 128, 23), "4090");
+  EXPECT_EQ(key("NVIDIA L4", 89, 58, 22), "l4");
+  EXPECT_EQ(key("NVIDIA L40S", 89, 142, 44), "l40s");
+  EXPECT_EQ(key("Tesla V100-SXM2-16GB", 70, 80, 16), "v100-sxm");
+  EXPECT_EQ(key("Tesla V100-PCIE-32GB", 70, 80, 32), "v100-pcie");
+  EXPECT_EQ(key("NVIDIA GB10", 121, 48, 119), "gb10");
+  EXPECT_EQ(key("NVIDIA H200", 100, 132, 139), "-") << "the capability must agree";
+  EXPECT_EQ(key("NVIDIA B300", 103, 148, 268), "-");
+}
+
+}  // namespace
+}  // namespace galvani
