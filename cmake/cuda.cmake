@@ -1,5 +1,7 @@
 # CUDA, only when asked for. What this file gives:
 #   GALVANI_CUDA_ARCHS              the architectures, "75;80;90a": machine code for each; "80-virtual" is PTX
+#   GALVANI_CUDA_CHECK_ARCHS        more architectures, for each of which one instance of each kernel is compiled and not
+#                                   linked (target galvani_cuda_checks; for CI)
 #   galvani_cuda_kernels(FILE...)   adds kernel files to the object libraries of the architectures they are for
 # Each architecture is an object library of its own, galvani_cuda_sm90a, so that a file is compiled exactly for what its
 # name says, and the table of kernels knows what each object was compiled for.
@@ -105,6 +107,14 @@ foreach(arch ${GALVANI_CUDA_ARCHS})
   galvani_cuda_names(${arch})
   galvani_cuda_object_library(galvani_cuda_${arch_ns} ${arch})
 endforeach()
+set(GALVANI_CUDA_CHECK_ARCHS "" CACHE STRING "Architectures to compile one instance of each kernel for, without linking them")
+add_custom_target(galvani_cuda_checks)
+foreach(arch ${GALVANI_CUDA_CHECK_ARCHS})
+  galvani_cuda_names(${arch})
+  galvani_cuda_object_library(galvani_cuda_check_${arch_ns} ${arch})
+  set_target_properties(galvani_cuda_check_${arch_ns} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+  target_compile_definitions(galvani_cuda_check_${arch_ns} PRIVATE GALVANI_ONE_INSTANCE=1)
+endforeach()
 set_property(GLOBAL PROPERTY galvani_cuda_tables "")
 
 # galvani_cuda_arm_fits(OUT FILE ARCH): whether a file ..._smNN[a|f].cu is compiled for the architecture. _sm80 for all
@@ -146,10 +156,17 @@ function(galvani_cuda_kernels)
         set_property(GLOBAL APPEND PROPERTY galvani_cuda_tables "${arch_ns}::${stem}")
       endif()
     endforeach()
+    foreach(arch ${GALVANI_CUDA_CHECK_ARCHS})
+      galvani_cuda_arm_fits(fits ${file} ${arch})
+      if(fits)
+        galvani_cuda_names(${arch})
+        target_sources(galvani_cuda_check_${arch_ns} PRIVATE ${path})
+      endif()
+    endforeach()
   endforeach()
 endfunction()
 
-# galvani_cuda_write_table(FILE TABLES...): the C++ file that lists the tables, "sm90a::rope_sm75".
+# Declarations and calls of the tables in a list such as "sm90a::rope_sm75", for kernel_tables.cpp.in.
 function(galvani_cuda_table_text out_declarations out_calls)
   set(declarations "")
   set(calls "")
@@ -160,6 +177,15 @@ function(galvani_cuda_table_text out_declarations out_calls)
   endforeach()
   set(${out_declarations} "${declarations}" PARENT_SCOPE)
   set(${out_calls} "${calls}" PARENT_SCOPE)
+endfunction()
+
+# An object library must have a source; an architecture may have no kernel.
+function(galvani_cuda_never_empty target)
+  get_target_property(sources ${target} SOURCES)
+  if(NOT sources)
+    file(WRITE ${CMAKE_BINARY_DIR}/cuda/empty.cpp "// This architecture has no kernel of its own.\n")
+    target_sources(${target} PRIVATE ${CMAKE_BINARY_DIR}/cuda/empty.cpp)
+  endif()
 endfunction()
 
 # Called once, after all layers have added their kernels.
@@ -173,12 +199,12 @@ function(galvani_cuda_finish)
   target_sources(galvani PRIVATE ${CMAKE_BINARY_DIR}/cuda/kernel_tables.cpp)
   foreach(arch ${GALVANI_CUDA_ARCHS})
     galvani_cuda_names(${arch})
-    get_target_property(sources galvani_cuda_${arch_ns} SOURCES)
-    if(NOT sources)
-      # An object library must have a source; an architecture may have no kernel yet.
-      file(WRITE ${CMAKE_BINARY_DIR}/cuda/empty.cpp "// This architecture has no kernel of its own.\n")
-      target_sources(galvani_cuda_${arch_ns} PRIVATE ${CMAKE_BINARY_DIR}/cuda/empty.cpp)
-    endif()
+    galvani_cuda_never_empty(galvani_cuda_${arch_ns})
     target_sources(galvani PRIVATE $<TARGET_OBJECTS:galvani_cuda_${arch_ns}>)
+  endforeach()
+  foreach(arch ${GALVANI_CUDA_CHECK_ARCHS})
+    galvani_cuda_names(${arch})
+    galvani_cuda_never_empty(galvani_cuda_check_${arch_ns})
+    add_dependencies(galvani_cuda_checks galvani_cuda_check_${arch_ns})
   endforeach()
 endfunction()

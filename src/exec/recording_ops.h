@@ -23,10 +23,10 @@ class RecordingOps final : public Ops {
   struct Call {
     enum class Kind { kProduct, kExperts, kAttention };
     Kind kind = Kind::kProduct;
-    int layer = -1;                       ///< -1 outside layers
-    std::string name;                     ///< of the product, or "attention"
-    int64_t rows = 0;                     ///< that enter; of experts (and of heads' own matrices): (token, expert) pairs
-    int64_t out = 0, in = 0;              ///< the product is [rows, in] → [rows, out]
+    int layer = -1;           ///< -1 outside layers
+    std::string name;         ///< of the product, or "attention"
+    int64_t rows = 0;         ///< that enter; of experts (and of heads' own matrices): (token, expert) pairs
+    int64_t out = 0, in = 0;  ///< the product is [rows, in] → [rows, out]
     std::vector<quant::MatrixPtr> parts;  ///< of a product, stacked by rows; of experts: those of the first
     int experts = 0;                      ///< of kExperts
     int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0, window = 0;  ///< of kAttention

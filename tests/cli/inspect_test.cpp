@@ -40,6 +40,18 @@ TEST(Inspect, EveryTensorHasARowWithAll) {
   expect_words("hf/llama", {"--all"}, {"model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"});
 }
 
+TEST(Inspect, ShowsEveryCallOnAPartThatIsNotHere) {
+  // One line of calls for both layers, with a plan for each number of rows; the limit from bytes and the datasheet.
+  for (const char* part : {"v100", "t4", "h200", "gb10", "unknown"})
+    expect_words("mlx/llama-4-64-affine", {"--device", part},
+                 {std::string("kernels on ") + part, "self_attn.q_proj", "affine", "attention  4 heads, 2 kv x 16",
+                  "2 of them, layers 0 to 1", "lm_head", " tokens  "});
+  expect_words("hf/llama", {"--device", "H200"}, {"compute capability 9.0, 132 SMs", "wgmma", "datasheet's 4800 GB/s"});
+  expect_words("hf/llama", {"--device", "v100-pcie"}, {"compute capability 7.0", "in a build for 70"});
+  expect_error(2, {"inspect", "-m", model_data("hf/llama"), "--device", "v1000"},
+               {"--device v1000", "v100-sxm", "unknown", "cuda:N"});
+}
+
 TEST(Inspect, TheLargestPlanIsANumber) {
   const Outcome outcome =
       run({"inspect", "-m", model_data("hf/llama"), "-c", "2147483647", "--sequences", "4096", "--kv", "f32"});
