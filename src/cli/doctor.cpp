@@ -115,7 +115,6 @@ void compare(cuda::CudaDevice& device, uint64_t seed, Findings& findings) {
 }
 
 void ceilings(cuda::CudaDevice& device, Findings& findings) {
-  const Part* part = part_of_device(device.name(), device.caps());
   const auto share = [](double measured, double peak) {
     return peak > 0 ? fmt::format(", {:.0f} % of the datasheet's {:.0f}", 100 * measured / peak, peak) : std::string();
   };
@@ -124,16 +123,6 @@ void ceilings(cuda::CudaDevice& device, Findings& findings) {
         share(read->gbps, device.caps().peak_gbps));
   else
     findings.unanswered.push_back("read ceiling: " + read.error().message);
-  const bool bf16 = device.caps().has(Feature::kBf16);
-  for (const auto& [type, name, peak] : {std::tuple{cuda::BlasType::kF16, "f16", part ? part->f16_tflops : 0},
-                                         std::tuple{cuda::BlasType::kBF16, "bf16", part ? part->bf16_tflops : 0}}) {
-    if (type == cuda::BlasType::kBF16 && !bf16) continue;
-    if (const auto product = kernels::measure_matmul_ceiling(device, type))
-      put("  multiplies: {:.0f} TFLOPS in {} at {}^3, cuBLASLt, random data{}\n", product->tflops, name, product->size,
-          share(product->tflops, peak));
-    else
-      findings.unanswered.push_back(fmt::format("{} ceiling: {}", name, product.error().message));
-  }
 }
 
 void check_gpu(int index, const DoctorFlags& flags, const cuda::CudaOptions& options, Findings& findings) {

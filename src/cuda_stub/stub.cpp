@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "cuda/blas.h"
 #include "cuda/choose_device.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -94,14 +93,5 @@ void PinnedBuffer::reset() {}
 Result<MemoryPool> MemoryPool::create(CudaDevice&, std::string) { return no_cuda(); }
 Result<void*> MemoryPool::allocate(Stream&, size_t) { return no_cuda(); }
 Status MemoryPool::free(Stream&, void*) { return no_cuda(); }
-
-struct Blas::Impl {};
-Blas::Blas() = default;
-Blas::Blas(Blas&&) noexcept = default;
-Blas& Blas::operator=(Blas&&) noexcept = default;
-Blas::~Blas() = default;
-size_t Blas::workspace_bytes() const { return 0; }
-Result<Blas> Blas::create(CudaDevice&, size_t) { return no_cuda(); }
-Status Blas::matmul(Stream&, const BlasProblem&, const void*, const void*, void*) { return no_cuda(); }
 
 }  // namespace galvani::cuda
