@@ -67,9 +67,9 @@ int run(int argc, char** argv) {
   add_generate(app, action);
   add_chat(app, action);
   add_inspect(app, action);
-  add_doctor(app, action);
   add_tokenize(app, action);
   add_eval(app, action);
+  add_doctor(app, action);
   try {
     app.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {

@@ -56,7 +56,8 @@ TEST(Doctor, BadWordsAreUsageErrors) {
 }
 
 TEST(DeviceFlag, AnInsistedGpuThatIsNotThereIsAnErrorInWords) {
-  const Words generate = {"generate", "-m", model_data("hf/llama").string(), "-p", "x", "-n", "1", "--device"};
+  const Scratch scratch;
+  const Words generate = {"generate", "-m", text_model(scratch).string(), "-p", "x", "-n", "1", "--device"};
   Words words = generate;
   words.push_back("cuda:1000");
   const auto kind = cuda::driver_state().kind;
