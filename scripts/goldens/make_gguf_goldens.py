@@ -4,7 +4,8 @@
   tests/data/gguf/blocks.safetensors  64 random blocks of each format and the f32 values gguf decodes them to
   tests/data/gguf/hashes.txt          format, FNV-1a of the values of 2,048 more blocks (test and script draw the same bytes)
   tests/data/models/gguf/...          the tiny Hugging Face checkpoints of tests/data/models/hf as GGUF files: llama (q/k rows
-                                      interleaved, rope_freqs), qwen2 (version 2), qwen3 (split in two), gemma3 (norms 1+w)
+                                      interleaved, rope_freqs), qwen2 (version 2), qwen3 (split in two), gemma3 (norms 1+w),
+                                      qwen3moe (a dense layer too), gpt-oss (experts in MXFP4)
 
 Usage: make_gguf_goldens.py   (from the repository's root)
 """
@@ -111,11 +112,17 @@ BLOCK = {
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
+EXPERTS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
+FOLDERS = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss"}
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
 def gguf_name(arch, name):
+    if name.startswith("blk."):
+        return name
     stem, ending = name.rsplit(".", 1)
+    if ending == "sinks":
+        stem, ending = name, "weight"
     if stem in OUTER:
         return f"{OUTER[stem]}.{ending}"
     _, _, layer, module = stem.split(".", 3)
@@ -124,7 +131,8 @@ def gguf_name(arch, name):
         block |= {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                   "post_feedforward_layernorm": "post_ffw_norm"}
     else:
-        block["post_attention_layernorm"] = "ffn_norm"
+        block["post_attention_layernorm"] = "post_attention_norm" if arch == "gpt-oss" else "ffn_norm"
+    block |= {"mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "self_attn.sinks": "attn_sinks"}
     return f"blk.{layer}.{block[module]}.{ending}"
 
 
@@ -145,13 +153,53 @@ def llama3_factors(rope, head_dim):
     return np.array(factors, np.float32)
 
 
-def make_model(arch, split=0):
-    config, tensors = read_hf(ROOT / "models" / "hf" / arch)
+def stack_experts(tensors):
+    """qwen3_moe's module an expert as [E, rows, cols] under the stacks' GGUF names."""
+    stacks, rest = {}, {}
+    for name, bf16 in tensors.items():
+        if ".experts." not in name:
+            rest[name] = bf16
+            continue
+        parts = name.split(".")  # model layers L mlp experts E gate_proj weight
+        stacks.setdefault(f"blk.{parts[2]}.{EXPERTS[parts[6]]}.weight", {})[int(parts[5])] = bf16
+    return rest | {name: np.stack([each[e] for e in sorted(each)]) for name, each in stacks.items()}
+
+
+def split_experts(tensors):
+    """gpt-oss' [E, in, 2·out] with interleaved columns as gate and up [E, out, in], under their GGUF names."""
+    result = {}
+    for name, bf16 in tensors.items():
+        parts = name.split(".")
+        if ".experts." not in name:
+            result[name] = bf16
+            continue
+        block, what = f"blk.{parts[2]}.", parts[5]
+        if what == "gate_up_proj":
+            turned = bf16.swapaxes(1, 2)
+            result[block + "ffn_gate_exps.weight"] = np.ascontiguousarray(turned[:, 0::2])
+            result[block + "ffn_up_exps.weight"] = np.ascontiguousarray(turned[:, 1::2])
+        elif what == "gate_up_proj_bias":
+            result[block + "ffn_gate_exps.bias"] = np.ascontiguousarray(bf16[:, 0::2])
+            result[block + "ffn_up_exps.bias"] = np.ascontiguousarray(bf16[:, 1::2])
+        elif what == "down_proj":
+            result[block + "ffn_down_exps.weight"] = np.ascontiguousarray(bf16.swapaxes(1, 2))
+        else:
+            result[block + "ffn_down_exps.bias"] = bf16
+    return result
+
+
+def make_model(arch, split=0, experts=T.BF16):
+    config, tensors = read_hf(ROOT / "models" / "hf" / FOLDERS.get(arch, arch))
     folder = ROOT / "models" / "gguf"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{arch}.gguf"
-    for old in folder.glob(f"{arch}*.gguf"):
-        old.unlink()
+    stem = arch if experts == T.BF16 else f"{arch}-{experts.name.lower()}"
+    path = folder / f"{stem}.gguf"
+    for old in [path, *folder.glob(f"{stem}-0*.gguf")]:
+        old.unlink(missing_ok=True)
+    if arch == "qwen3moe":
+        tensors = stack_experts(tensors)
+    if arch == "gpt-oss":
+        tensors = split_experts(tensors)
     out = gguf.GGUFWriter(path, arch, split_max_tensors=split)
     out.add_block_count(config["num_hidden_layers"])
     out.add_context_length(config["max_position_embeddings"])
@@ -171,6 +219,18 @@ def make_model(arch, split=0):
     if arch == "llama":
         out.add_rope_dimension_count(head_dim)
         out.add_tensor("rope_freqs.weight", llama3_factors(rope, head_dim))
+    if arch == "qwen3moe":
+        out.add_expert_count(config["num_local_experts"])
+        out.add_expert_used_count(config["num_experts_per_tok"])
+        out.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if arch == "gpt-oss":
+        out.add_sliding_window(config["sliding_window"])
+        out.add_expert_count(config["num_local_experts"])
+        out.add_expert_used_count(config["num_experts_per_tok"])
+        out.add_expert_feed_forward_length(config["intermediate_size"])
+        out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        out.add_rope_scaling_factor(rope["factor"])
+        out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     out.add_bos_token_id(config["bos_token_id"])
     out.add_eos_token_id(config["eos_token_id"])
     for name, bf16 in tensors.items():
@@ -178,7 +238,9 @@ def make_model(arch, split=0):
             bf16 = interleave(bf16, config["num_attention_heads"])
         if arch == "llama" and ".k_proj." in name:
             bf16 = interleave(bf16, config["num_key_value_heads"])
-        if bf16.ndim == 1:
+        if name.endswith("exps.weight") and experts != T.BF16:
+            out.add_tensor(name, gguf.quants.quantize(to_f32(bf16), experts), raw_dtype=experts)
+        elif bf16.ndim == 1 or name.endswith("exps.bias"):
             f32 = to_f32(bf16)
             if arch == "gemma3" and name.endswith("norm.weight"):
                 f32 = f32 + np.float32(1)
@@ -200,3 +262,5 @@ make_model("llama")
 make_model("qwen2")
 make_model("qwen3", split=14)
 make_model("gemma3")
+make_model("qwen3moe")
+make_model("gpt-oss", experts=T.MXFP4)

@@ -13,9 +13,11 @@ Status CpuOps::route(const Act& x, const Act& in, const Router& router) {
   const auto places = static_cast<size_t>(x.rows * router.top_k);
   expert_ids_.resize(places);
   expert_weights_.resize(places);
-  GALVANI_TRY_VOID(kernels::route(floats(logits), logits.rows, logits.stride,
-                                  route_params(router, weights(router.selection_bias), weights(router.expert_scale)),
-                                  expert_ids_.data(), expert_weights_.data()));
+  if (auto routed = kernels::route(floats(logits), logits.rows, logits.stride,
+                                   route_params(router, weights(router.selection_bias), weights(router.expert_scale)),
+                                   expert_ids_.data(), expert_weights_.data());
+      !routed)
+    return routed;
   expert_groups_.build(expert_ids_.data(), x.rows, router.top_k, router.experts);
   if (layer_ >= 0) {
     const auto layer = static_cast<size_t>(layer_);

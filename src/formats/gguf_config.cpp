@@ -88,6 +88,45 @@ Status add_pre_norm(ArchReader& keys, json& config, const std::string& architect
   return {};
 }
 
+/// Experts as all architectures write them; `inner_key` is what the family calls their width.
+Status add_experts(ArchReader& keys, json& config, const char* inner_key) {
+  GALVANI_TRY(config["num_experts"], keys.integer("expert_count", 1, kLargest));
+  GALVANI_TRY(config["num_experts_per_tok"], keys.integer("expert_used_count", 1, kLargest));
+  const auto dense_width = config["intermediate_size"].get<int64_t>();
+  GALVANI_TRY(config[inner_key], keys.integer("expert_feed_forward_length", 1, kLargest, dense_width));
+  GALVANI_TRY(const double scale, keys.number("expert_weights_scale", -1e30, 1e30, 0.0));
+  if (scale != 0 && scale != 1) config["routed_scaling_factor"] = scale;
+  // 1 is softmax over all experts, 3 over the chosen ones, which is the same once they are renormalised.
+  GALVANI_TRY(const int64_t gating, keys.integer("expert_gating_func", 0, 255, 1));
+  if (gating != 0 && gating != 1 && gating != 3) config["scoring_func"] = fmt::format("gating function {}", gating);
+  return {};
+}
+
+/// llama.cpp renormalises always; layers without a router are dense.
+Status add_qwen3moe(ArchReader& keys, json& config) {
+  GALVANI_TRY_VOID(add_pre_norm(keys, config, "qwen3_moe"));
+  GALVANI_TRY_VOID(add_experts(keys, config, "moe_intermediate_size"));
+  config["norm_topk_prob"] = true;
+  if (keys.has("expert_weights_norm")) {
+    GALVANI_TRY(config["norm_topk_prob"], keys.file().boolean(keys.full("expert_weights_norm")));
+  }
+  json dense = json::array();
+  for (int64_t i = 0; i < config["num_hidden_layers"].get<int64_t>(); ++i)
+    if (keys.file().find(fmt::format("blk.{}.ffn_gate_inp.weight", i)) == nullptr) dense.push_back(i);
+  config["mlp_only_layers"] = dense;
+  return {};
+}
+
+/// Every other layer slides, from the first on. ggml rounds yarn's ramp to whole dimensions; the model does not
+/// (models.md 2.3), and it is the model that is followed.
+Status add_gpt_oss(ArchReader& keys, json& config) {
+  GALVANI_TRY_VOID(add_pre_norm(keys, config, "gpt_oss"));
+  GALVANI_TRY_VOID(add_experts(keys, config, "intermediate_size"));
+  config.erase("use_sliding_window");
+  if (config["rope_parameters"]["rope_type"] == "yarn") config["rope_parameters"]["truncate"] = false;
+  return {};
+}
+
 /// eos, end of turn and end of message by key; control tokens whose text ends a turn, since many files lack the keys.
 Result<std::vector<int32_t>> read_eos(const GgufFile& file, int64_t vocabulary) {
   std::vector<int32_t> ids;
@@ -150,9 +189,8 @@ Result<GgufConfig> read_gguf_config(const GgufFile& file) {
   GgufConfig result;
   GALVANI_TRY(result.architecture, file.string("general.architecture"));
   if (!gguf_architecture_known(result.architecture))
-    return fail(ErrorCode::kUnsupported,
-                "{}: architecture {} is not supported; supported are llama, qwen2, qwen3, gemma3, gemma4", file.label(),
-                quote(result.architecture));
+    return fail(ErrorCode::kUnsupported, "{}: architecture {} is not supported; supported are {}", file.label(),
+                quote(result.architecture), gguf_architectures());
   ArchReader keys(file, result.architecture);
   json config = json::object();
   if (result.architecture == "gemma4") keys.vary_by_layer({"attention.head_count_kv", "feed_forward_length"});
@@ -162,6 +200,10 @@ Result<GgufConfig> read_gguf_config(const GgufFile& file) {
     result.norms_folded = true;
   } else if (result.architecture == "gemma4") {
     GALVANI_TRY_VOID(add_gemma4(keys, config));
+  } else if (result.architecture == "qwen3moe") {
+    GALVANI_TRY_VOID(add_qwen3moe(keys, config));
+  } else if (result.architecture == "gpt-oss") {
+    GALVANI_TRY_VOID(add_gpt_oss(keys, config));
   } else {
     GALVANI_TRY_VOID(add_pre_norm(keys, config, result.architecture));
   }

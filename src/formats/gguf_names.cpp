@@ -68,12 +68,52 @@ constexpr NamePair kGemma4[] = {{"input_layernorm", "attn_norm"},
                                 {"post_per_layer_input_norm", "post_norm"},
                                 {"layer_scalar", "layer_output_scale.weight"}};
 
+/// qwen3moe: kPreNorm's, with experts; a layer without them has the dense names.
+constexpr NamePair kQwen3Moe[] = {{"input_layernorm", "attn_norm"},
+                                  {"self_attn.q_proj", "attn_q"},
+                                  {"self_attn.k_proj", "attn_k"},
+                                  {"self_attn.v_proj", "attn_v"},
+                                  {"self_attn.o_proj", "attn_output"},
+                                  {"self_attn.q_norm", "attn_q_norm"},
+                                  {"self_attn.k_norm", "attn_k_norm"},
+                                  {"post_attention_layernorm", "ffn_norm"},
+                                  {"mlp.gate_proj", "ffn_gate"},
+                                  {"mlp.up_proj", "ffn_up"},
+                                  {"mlp.down_proj", "ffn_down"},
+                                  {"mlp.gate", "ffn_gate_inp"},
+                                  {"mlp.experts.gate_proj", "ffn_gate_exps"},
+                                  {"mlp.experts.up_proj", "ffn_up_exps"},
+                                  {"mlp.experts.down_proj", "ffn_down_exps"}};
+
+/// gpt-oss: the norm before the experts is called after the attention.
+constexpr NamePair kGptOss[] = {{"input_layernorm", "attn_norm"},
+                                {"self_attn.q_proj", "attn_q"},
+                                {"self_attn.k_proj", "attn_k"},
+                                {"self_attn.v_proj", "attn_v"},
+                                {"self_attn.o_proj", "attn_output"},
+                                {"self_attn.sinks", "attn_sinks"},
+                                {"post_attention_layernorm", "post_attention_norm"},
+                                {"mlp.router", "ffn_gate_inp"},
+                                {"mlp.experts.gate_proj", "ffn_gate_exps"},
+                                {"mlp.experts.up_proj", "ffn_up_exps"},
+                                {"mlp.experts.down_proj", "ffn_down_exps"}};
+
 struct Architecture {
   std::string_view name;
   std::span<const NamePair> block;
 };
+// One a line.
+// clang-format off
 constexpr Architecture kArchitectures[] = {
-    {"llama", kPreNorm}, {"qwen2", kPreNorm}, {"qwen3", kPreNorm}, {"gemma3", kSandwich}, {"gemma4", kGemma4}};
+    {"llama", kPreNorm},
+    {"qwen2", kPreNorm},
+    {"qwen3", kPreNorm},
+    {"qwen3moe", kQwen3Moe},
+    {"gemma3", kSandwich},
+    {"gemma4", kGemma4},
+    {"gpt-oss", kGptOss},
+};
+// clang-format on
 
 const Architecture* find_architecture(std::string_view name) {
   for (const auto& architecture : kArchitectures)
@@ -133,6 +173,12 @@ std::optional<std::string> gguf_name_of_hf(std::string_view architecture, std::s
   const auto* found = find_architecture(architecture);
   if (found == nullptr) return std::nullopt;
   return translate(*found, hf_name, &NamePair::hf, &NamePair::gguf, "model.layers.", "blk.");
+}
+
+std::string gguf_architectures() {
+  std::string names;
+  for (const auto& architecture : kArchitectures) names += (names.empty() ? "" : ", ") + std::string(architecture.name);
+  return names;
 }
 
 bool gguf_architecture_known(std::string_view architecture) { return find_architecture(architecture) != nullptr; }

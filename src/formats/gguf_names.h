@@ -11,6 +11,8 @@ namespace galvani::formats {
 std::optional<std::string> hf_name_of_gguf(std::string_view architecture, std::string_view gguf_name);
 /// The other way.
 std::optional<std::string> gguf_name_of_hf(std::string_view architecture, std::string_view hf_name);
+/// The architectures with a table, for messages: "llama, qwen2, …".
+std::string gguf_architectures();
 /// Is there a table for this architecture?
 bool gguf_architecture_known(std::string_view architecture);
 

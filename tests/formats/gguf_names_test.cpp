@@ -23,7 +23,13 @@ TEST(GgufNames, BothWays) {
                {"gemma4", "blk.7.ffn_down_exps.scale", "model.layers.7.router.per_expert_scale"},
                {"gemma4", "blk.7.pre_ffw_norm_2.weight", "model.layers.7.pre_feedforward_layernorm_2.weight"},
                {"gemma4", "blk.7.proj.weight", "model.layers.7.per_layer_projection.weight"},
-               {"gemma4", "per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"}};
+               {"gemma4", "per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+               {"qwen3moe", "blk.1.ffn_gate_inp.weight", "model.layers.1.mlp.gate.weight"},
+               {"qwen3moe", "blk.1.ffn_up_exps.weight", "model.layers.1.mlp.experts.up_proj.weight"},
+               {"gpt-oss", "blk.3.attn_sinks.weight", "model.layers.3.self_attn.sinks.weight"},
+               {"gpt-oss", "blk.3.post_attention_norm.weight", "model.layers.3.post_attention_layernorm.weight"},
+               {"gpt-oss", "blk.3.ffn_gate_inp.bias", "model.layers.3.mlp.router.bias"},
+               {"gpt-oss", "blk.3.ffn_down_exps.bias", "model.layers.3.mlp.experts.down_proj.bias"}};
   for (const auto& c : cases) {
     EXPECT_EQ(hf_name_of_gguf(c.arch, c.gguf).value_or("nothing"), c.hf);
     EXPECT_EQ(gguf_name_of_hf(c.arch, c.hf).value_or("nothing"), c.gguf);

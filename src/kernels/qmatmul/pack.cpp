@@ -127,6 +127,19 @@ void clear_blocks(PackedMatrix& w, int64_t first, int64_t end) {
   std::memset(w.block(b0), 0, static_cast<size_t>((b1 - b0) * w.block_bytes));
 }
 
+/// A scale that is NaN or infinite makes a whole row so, and every token after it.
+Status check_finite(const quant::MatrixSource& source, const char* what, std::span<const float> values, int64_t first,
+                    int64_t per_row, int64_t group) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    const auto at = static_cast<int64_t>(i);
+    const int64_t column = at % per_row * group;
+    return fail(ErrorCode::kCorrupt, "{}: the {} of row {}, columns {} to {} is {}; the file is broken", source.name(),
+                what, first + at / per_row, column, column + group - 1, values[i]);
+  }
+  return {};
+}
+
 Status pack_affine(const quant::MatrixSource& source, int64_t r0, PackedMatrix& w) {
   GALVANI_TRY_VOID(check_affine(source));
   w.kind = PackKind::kAffine, w.bits = source.bits(), w.group = source.group();
@@ -152,6 +165,8 @@ Status pack_affine(const quant::MatrixSource& source, int64_t r0, PackedMatrix& 
     return {};
   };
   GALVANI_TRY_VOID(for_chunks(r0, r0 + w.rows, read));
+  GALVANI_TRY_VOID(check_finite(source, "scale", scales, r0, groups, w.group));
+  GALVANI_TRY_VOID(check_finite(source, "bias", biases, r0, groups, w.group));
   const GroupValues scale_values{scales, groups, w.group}, bias_values{biases, groups, w.group};
   const bool centred = bias_is_centre(scale_values, bias_values, w.bits);
   w.scale_form = scale_form_for(scale_values);
@@ -271,6 +286,9 @@ Status pack_dense(const quant::MatrixSource& source, int64_t r0, PackedMatrix& w
   return for_chunks(r0, r0 + w.rows, [&](int64_t first, int64_t end) -> Status {
     std::vector<float> values(static_cast<size_t>((end - first) * w.cols));
     GALVANI_TRY_VOID(source.dequant_rows(first, end, values.data()));
+    // Codes are finite, so a value that is not comes from its group's scale.
+    if (source.kind() != quant::MatrixKind::kDense)
+      GALVANI_TRY_VOID(check_finite(source, "scale", values, first, w.cols, 1));
     clear_blocks(w, first - r0, end - r0);
     for (int64_t r = first; r < end; ++r) {
       std::byte* block = w.block((r - r0) / kBlockRows);
