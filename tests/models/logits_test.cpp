@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/checkpoint_edit.h"
 #include "models/model_fixture.h"
 
 namespace galvani::models {
 namespace {
 
 /// Checkpoints with Hugging Face's logits, greedy tokens and hidden states.
-class HuggingFaceLogits : public testing::TestWithParam<std::string> {
+class HuggingFaceLogits : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(model_data(GetParam()) / "model.safetensors"))
@@ -18,7 +19,7 @@ class HuggingFaceLogits : public testing::TestWithParam<std::string> {
   }
 };
 /// Checkpoints quantised by mlx-lm, with mlx's logits.
-class MlxLogits : public testing::TestWithParam<std::string> {};
+class MlxLogits : public ::testing::TestWithParam<std::string> {};
 
 /// A GGUF file and the checkpoint that it was made from.
 class GgufLogits : public testing::TestWithParam<std::pair<std::string, std::string>> {};
@@ -119,7 +120,24 @@ TEST_P(HuggingFaceLogits, HiddenStatesMatchLayerByLayer) {
   EXPECT_EQ(offset, wanted.size());
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
+// The released files have no clip_qkv; Hugging Face's logits with one (scripts/goldens/make_moe_goldens.py).
+TEST(OlmoeLogits, ClipMatchesTheReference) {
+  EditedCheckpoint clipped("hf/olmoe");
+  clipped.config["clip_qkv"] = 0.75;
+  auto runner = clipped.load();
+  ASSERT_NE(runner, nullptr);
+  auto golden = formats::SafetensorsFile::open(model_data("hf/olmoe") / "clipped.safetensors");
+  ASSERT_TRUE(golden.has_value()) << golden.error().message;
+  EXPECT_EQ((*golden)->metadata().at("clip_qkv"), "0.75");
+  auto view = (*golden)->tensor("logits_0");
+  ASSERT_TRUE(view.has_value()) << view.error().message;
+  std::vector<float> wanted(view->bytes.size() / sizeof(float));
+  std::memcpy(wanted.data(), view->bytes.data(), view->bytes.size());
+  EXPECT_LE(max_abs_difference(logits_of(*runner, expected<int32_t>("hf/olmoe", "input_ids_0")), wanted),
+            logits_bound("hf/olmoe"));
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param.substr(info.param.find('/') + 1);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -127,7 +145,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 
 // One row a line.
 // clang-format off
-const auto kHuggingFace = testing::Values(
+const auto kHuggingFace = ::testing::Values(
     "hf/gemma3",
     "hf/gemma4_dense",
     "hf/gemma4_edge",
@@ -139,7 +157,7 @@ const auto kHuggingFace = testing::Values(
     "hf/qwen3",
     "hf/qwen3_moe",
     "tiny/gemma4_moe");
-const auto kMlx = testing::Values(
+const auto kMlx = ::testing::Values(
     "mlx/gemma3-8-64-affine",
     "mlx/gemma4_edge-4-32-affine",
     "mlx/gemma4_moe-5-64-affine",
