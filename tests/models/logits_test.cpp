@@ -22,7 +22,7 @@ class HuggingFaceLogits : public ::testing::TestWithParam<std::string> {
 class MlxLogits : public ::testing::TestWithParam<std::string> {};
 
 /// A GGUF file and the checkpoint that it was made from.
-class GgufLogits : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+class GgufLogits : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
 
 void expect_reference_logits(const std::string& model) {
   auto runner = load(model);
@@ -169,12 +169,13 @@ const auto kMlx = ::testing::Values(
     "mlx/qwen3-6-32-affine",
     "mlx/qwen3_moe-4-32-affine",
     "mlx/qwen3_moe-4-32-mxfp4");
-const auto kGguf = testing::Values(
+const auto kGguf = ::testing::Values(
     std::pair{"gguf/gemma3.gguf", "hf/gemma3"},
     std::pair{"gguf/gemma4_edge.gguf", "hf/gemma4_edge"},
     std::pair{"gguf/llama.gguf", "hf/llama"},
     std::pair{"gguf/qwen2.gguf", "hf/qwen2"},
-    std::pair{"gguf/qwen3-00001-of-00002.gguf", "hf/qwen3"});
+    std::pair{"gguf/qwen3-00001-of-00002.gguf", "hf/qwen3"},
+    std::pair{"gguf/qwen3moe.gguf", "hf/qwen3_moe"});
 // clang-format on
 
 INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceLogits, kHuggingFace, test_name);
