@@ -116,6 +116,7 @@ find_nvcc() {  # the CUDA compiler to use: $CUDACXX, PATH, /usr/local/cuda, or w
   local nvcc version
   for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc "$GALVANI_CACHE/cuda-13.0/bin/nvcc"; do
     [[ -n $nvcc && -x $nvcc ]] || continue
+    nvcc=$(readlink -f "$nvcc")  # it finds its own parts by where it lies
     version=$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\.[0-9]*\),.*/\1/p')
     [[ -n $version && $(printf '%s\n' 12.4 "$version" | sort -V | head -n 1) == 12.4 ]] || continue
     printf '%s\n' "$nvcc"

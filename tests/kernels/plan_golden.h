@@ -9,11 +9,11 @@
 /// GALVANI_WRITE_GOLDENS=1 in the environment writes the files anew.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -34,6 +34,8 @@ struct PlanTable {
   std::vector<std::string> rows;  ///< one line each, unique
   std::vector<int64_t> ms;        ///< ascending
   std::function<std::string(const DeviceCaps&, size_t row, int64_t m)> plan;
+  /// Optional: puts back what plan() left out of a row's kernel names so that more rows fold.
+  std::function<std::string(size_t row, const std::string& plan)> expand = nullptr;
 };
 
 /// Every compute capability from 5.0 to 12.1 and one nobody knows, oldest first. Where a known part has it, that part;
@@ -67,83 +69,105 @@ inline std::vector<PlanPart> plan_parts() {
 
 namespace plan_golden {
 
-/// Plans of one row: [part][m].
-using Grid = std::vector<std::vector<std::string>>;
+/// Plans of one part: [row][m].
+using Column = std::vector<std::vector<std::string>>;
 
-inline Grid grid_of(const PlanTable& table, const std::vector<PlanPart>& parts, size_t row) {
-  Grid grid;
-  for (const PlanPart& part : parts) {
-    std::vector<std::string>& line = grid.emplace_back();
-    for (const int64_t m : table.ms) line.push_back(table.plan(part.caps, row, m));
+inline Column column_of(const PlanTable& table, const DeviceCaps& caps) {
+  Column column;
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    std::vector<std::string>& plans = column.emplace_back();
+    for (const int64_t m : table.ms) plans.push_back(table.plan(caps, row, m));
   }
-  return grid;
+  return column;
 }
 
-/// Lines "  FIRST..LAST | M..M | plan" of one grid.
-inline std::string fold(const PlanTable& table, const std::vector<PlanPart>& parts, const Grid& grid) {
+/// Lines "  M..M | plan" of one row on one part.
+inline std::string fold_row(const PlanTable& table, const std::vector<std::string>& plans) {
   std::string text;
-  for (size_t p = 0; p < parts.size();) {
-    size_t end = p + 1;
-    while (end < parts.size() && grid[end] == grid[p]) ++end;
-    for (size_t m = 0; m < table.ms.size();) {
-      size_t last = m + 1;
-      while (last < table.ms.size() && grid[p][last] == grid[p][m]) ++last;
-      text += "  " + parts[p].label + ".." + parts[end - 1].label + " | " + std::to_string(table.ms[m]) + ".." +
-              std::to_string(table.ms[last - 1]) + " | " + grid[p][m] + "\n";
-      m = last;
-    }
-    p = end;
+  for (size_t m = 0; m < plans.size();) {
+    size_t end = m + 1;
+    while (end < plans.size() && plans[end] == plans[m]) ++end;
+    text += "  " + std::to_string(table.ms[m]) + ".." + std::to_string(table.ms[end - 1]) + " | " + plans[m] + "\n";
+    m = end;
   }
   return text;
 }
 
-inline std::string fold(const PlanTable& table, const std::vector<PlanPart>& parts) {
+/// Rows that agree, several a line, then their plans.
+inline std::string fold_column(const PlanTable& table, const Column& column) {
+  constexpr size_t kRowsALine = 8;
   std::vector<std::string> blocks;
-  std::map<std::string, std::vector<std::string>> rows;  // block → its rows
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    const std::string block = fold(table, parts, grid_of(table, parts, row));
+  std::map<std::string, std::vector<size_t>> rows;
+  for (size_t row = 0; row < column.size(); ++row) {
+    const std::string block = fold_row(table, column[row]);
     if (rows[block].empty()) blocks.push_back(block);
-    rows[block].push_back(table.rows[row]);
+    rows[block].push_back(row);
   }
   std::string text;
   for (const std::string& block : blocks) {
-    for (const std::string& row : rows[block]) text += row + "\n";
+    const std::vector<size_t>& members = rows[block];
+    for (size_t i = 0; i < members.size(); ++i)
+      text += table.rows[members[i]] + (i % kRowsALine == kRowsALine - 1 || i + 1 == members.size() ? "\n" : "; ");
     text += block;
   }
   return text;
 }
 
+/// Parts that agree everywhere share a section "== PART PART ...".
+inline std::string fold(const PlanTable& table, const std::vector<PlanPart>& parts) {
+  std::vector<std::pair<Column, std::string>> sections;
+  for (const PlanPart& part : parts) {
+    Column column = column_of(table, part.caps);
+    const auto same = std::find_if(sections.begin(), sections.end(), [&](const auto& s) { return s.first == column; });
+    if (same == sections.end())
+      sections.emplace_back(std::move(column), part.label);
+    else
+      same->second += " " + part.label;
+  }
+  std::string text;
+  for (const auto& [column, labels] : sections) text += "== " + labels + "\n" + fold_column(table, column);
+  return text;
+}
+
+inline std::vector<std::string> split(const std::string& text, const std::string& separator) {
+  std::vector<std::string> words;
+  size_t at = 0;
+  for (size_t next; (next = text.find(separator, at)) != std::string::npos; at = next + separator.size())
+    words.push_back(text.substr(at, next - at));
+  words.push_back(text.substr(at));
+  return words;
+}
+
 /// (row, part, m) → plan, from the folded text. Anything that does not parse is a failure.
 using Cells = std::map<std::tuple<std::string, std::string, int64_t>, std::string>;
-inline Cells unfold(const PlanTable& table, const std::vector<PlanPart>& parts, const std::string& text) {
+inline Cells unfold(const PlanTable& table, const std::string& text) {
   Cells cells;
-  std::vector<std::string> rows;
+  std::vector<std::string> parts, rows;
   bool in_block = false;
   std::istringstream lines(text);
-  const std::regex pattern(R"(  (\S+)\.\.(\S+) \| (\d+)\.\.(\d+) \| (.*))");
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("  ")) {
       if (in_block) rows.clear(), in_block = false;
-      rows.push_back(line);
+      if (line.starts_with("== ")) {
+        parts = split(line.substr(3), " ");
+      } else {
+        for (std::string& row : split(line, "; ")) rows.push_back(std::move(row));
+      }
       continue;
     }
     in_block = true;
-    std::smatch match;
-    if (!std::regex_match(line, match, pattern)) {
+    const size_t dots = line.find(".."), bar = line.find(" | ");
+    if (dots == std::string::npos || bar == std::string::npos || dots > bar) {
       ADD_FAILURE() << "not a line of plans: " << line;
       continue;
     }
-    bool inside = false;
-    for (const PlanPart& part : parts) {
-      inside = inside || part.label == match[1];
-      if (!inside) continue;
-      for (const int64_t m : table.ms) {
-        if (m < std::stoll(match[3]) || m > std::stoll(match[4])) continue;
+    const int64_t first = std::stoll(line.substr(2)), last = std::stoll(line.substr(dots + 2));
+    for (const int64_t m : table.ms) {
+      if (m < first || m > last) continue;
+      for (const std::string& part : parts)
         for (const std::string& row : rows)
-          if (!cells.emplace(std::tuple(row, part.label, m), match[5]).second)
-            ADD_FAILURE() << "twice: " << row << " on " << part.label << " m " << m;
-      }
-      if (part.label == match[2]) break;
+          if (!cells.emplace(std::tuple(row, part, m), line.substr(bar + 3)).second)
+            ADD_FAILURE() << "twice: " << row << " on " << part << " m " << m;
     }
   }
   return cells;
@@ -154,24 +178,24 @@ inline Cells unfold(const PlanTable& table, const std::vector<PlanPart>& parts, 
 /// Differences between a table and a folded text, cell by cell; at most `limit` are worded. Empty when they agree.
 inline std::vector<std::string> plan_differences(const PlanTable& table, const std::vector<PlanPart>& parts,
                                                  const std::string& text, size_t limit = 10) {
-  plan_golden::Cells cells = plan_golden::unfold(table, parts, text);
+  plan_golden::Cells cells = plan_golden::unfold(table, text);
   std::vector<std::string> differences;
   size_t count = 0;
   const auto differ = [&](const std::string& what) {
     if (++count <= limit) differences.push_back(what);
   };
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    const plan_golden::Grid grid = plan_golden::grid_of(table, parts, row);
-    for (size_t p = 0; p < parts.size(); ++p)
+  for (const PlanPart& part : parts) {
+    const plan_golden::Column column = plan_golden::column_of(table, part.caps);
+    for (size_t row = 0; row < table.rows.size(); ++row)
       for (size_t i = 0; i < table.ms.size(); ++i) {
-        const auto found = cells.find({table.rows[row], parts[p].label, table.ms[i]});
-        const std::string where = table.rows[row] + " on " + parts[p].label + " m " + std::to_string(table.ms[i]);
+        const auto found = cells.find({table.rows[row], part.label, table.ms[i]});
+        const std::string where = table.rows[row] + " on " + part.label + " m " + std::to_string(table.ms[i]);
+        const std::string& now = column[row][i];
         if (found == cells.end()) {
-          differ(where + ": now \"" + grid[p][i] + "\", not in the file");
+          differ(where + ": now \"" + now + "\", not in the file");
           continue;
         }
-        if (found->second != grid[p][i])
-          differ(where + ": now \"" + grid[p][i] + "\", in the file \"" + found->second + "\"");
+        if (found->second != now) differ(where + ": now \"" + now + "\", in the file \"" + found->second + "\"");
         cells.erase(found);
       }
   }
@@ -184,13 +208,16 @@ inline std::vector<std::string> plan_differences(const PlanTable& table, const s
 inline std::set<std::string> planned_kernels(const PlanTable& table, const std::vector<PlanPart>& parts) {
   std::set<std::string> kernels;
   const std::string key = "kernel=";
-  for (size_t row = 0; row < table.rows.size(); ++row)
-    for (const auto& line : plan_golden::grid_of(table, parts, row))
-      for (const std::string& plan : line)
+  for (const PlanPart& part : parts)
+    for (size_t row = 0; row < table.rows.size(); ++row)
+      for (const int64_t m : table.ms) {
+        const std::string folded = table.plan(part.caps, row, m);
+        const std::string plan = table.expand ? table.expand(row, folded) : folded;
         for (size_t at = plan.find(key); at != std::string::npos; at = plan.find(key, at)) {
           at += key.size();
           kernels.insert(plan.substr(at, plan.find_first_of(" ,;)", at) - at));
         }
+      }
   return kernels;
 }
 

@@ -21,18 +21,21 @@ PlanTable made_up(int threshold = 9) {
 TEST(PlanGolden, FoldsPartsSizesAndRows) {
   const std::string text = plan_golden::fold(made_up(), plan_parts());
   EXPECT_EQ(text,
-            "bits=4 n=4096\nbits=4 n=704\n"
-            "  5.0..7.2 | 1..64 | refused: no ldmatrix\n"
-            "  7.5..8.9 | 1..64 | kernel=few_sm75\n"
-            "  9.0..9.0 | 1..8 | kernel=few_sm75\n"
-            "  9.0..9.0 | 9..64 | kernel=many_sm90a tile=128\n"
-            "  9.0/built-for-90..13.9 | 1..64 | kernel=few_sm75\n"
+            "== 5.0 5.2 5.3 6.0 6.1 6.2 7.0 7.2\n"
+            "bits=4 n=4096; bits=4 n=704; bits=8 n=4096\n"
+            "  1..64 | refused: no ldmatrix\n"
+            "== 7.5 8.0 8.6 8.7 8.8 8.9 9.0/built-for-90 9.0/built-for-80-virtual 10.0 10.1 10.3 11.0 12.0 12.1 13.9\n"
+            "bits=4 n=4096; bits=4 n=704\n"
+            "  1..64 | kernel=few_sm75\n"
             "bits=8 n=4096\n"
-            "  5.0..7.2 | 1..64 | refused: no ldmatrix\n"
-            "  7.5..8.9 | 1..64 | kernel=few8_sm75\n"
-            "  9.0..9.0 | 1..8 | kernel=few8_sm75\n"
-            "  9.0..9.0 | 9..64 | kernel=many_sm90a tile=128\n"
-            "  9.0/built-for-90..13.9 | 1..64 | kernel=few8_sm75\n");
+            "  1..64 | kernel=few8_sm75\n"
+            "== 9.0\n"
+            "bits=4 n=4096; bits=4 n=704\n"
+            "  1..8 | kernel=few_sm75\n"
+            "  9..64 | kernel=many_sm90a tile=128\n"
+            "bits=8 n=4096\n"
+            "  1..8 | kernel=few8_sm75\n"
+            "  9..64 | kernel=many_sm90a tile=128\n");
   EXPECT_EQ(plan_differences(made_up(), plan_parts(), text), std::vector<std::string>{});
   EXPECT_EQ(planned_kernels(made_up(), plan_parts()), (std::set<std::string>{"few8_sm75", "few_sm75", "many_sm90a"}));
 }

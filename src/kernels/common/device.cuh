@@ -30,6 +30,12 @@ constexpr unsigned kFullMask = 0xffffffffu;
 /// silence, a trap is an error with a name.
 GALVANI_DEVICE void wrong_arch() { asm volatile("trap;"); }
 
+/// Whether two types are one; NVRTC brings no <type_traits>.
+template <typename A, typename B>
+constexpr bool kSameType = false;
+template <typename A>
+constexpr bool kSameType<A, A> = true;
+
 GALVANI_DEVICE int lane_id() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
 
 /// Address in the shared window, as PTX takes it.
