@@ -174,6 +174,15 @@ Result<Ropes> read_ropes(ConfigReader& config, bool any_sliding) {
   Ropes ropes{.full = {.type = formats::RopeType::kProportional, .theta = 1e6, .partial_rotary_factor = 0.25},
               .sliding = {.theta = 1e4}};
   if (!config.has("rope_parameters")) return ropes;
+  // Elsewhere a missing type means "default"; here that would quietly turn the wrong pairs.
+  const nlohmann::json& parameters = config.raw("rope_parameters");
+  const auto own = parameters.find("full_attention");
+  const nlohmann::json& entry = own == parameters.end() ? parameters : *own;
+  if (entry.is_object() && !entry.contains("rope_type") && !entry.contains("type"))
+    return fail(ErrorCode::kNotFound,
+                "{}: rope_parameters name no rope_type for full_attention layers; Gemma 4's is "
+                "\"proportional\"",
+                config.label());
   GALVANI_TRY(ropes.full, formats::parse_rope(config, "full_attention", {.theta = 1e6}));
   if (any_sliding) {
     GALVANI_TRY(ropes.sliding, formats::parse_rope(config, "sliding_attention", {.theta = 1e4, .local_theta = 1e4}));
