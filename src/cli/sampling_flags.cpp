@@ -1,10 +1,22 @@
 #include "cli/sampling_flags.h"
 
 #include <charconv>
+#include <cstdint>
 
 #include "core/error.h"
 
 namespace galvani::cli {
+namespace {
+
+// CLI11 would wrap -1 (elsewhere it asks for a random seed) and cut what is too large to 2^64 − 1, both in silence.
+std::string check_seed(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
+}
+
+}  // namespace
 
 void SamplingFlags::add_to(CLI::App& verb) {
   verb.add_option("-n,--predict", max_tokens, fmt::format("tokens to generate at most (default {})", max_tokens))
@@ -22,7 +34,7 @@ void SamplingFlags::add_to(CLI::App& verb) {
   verb.add_option("--frequency-penalty", frequency_penalty, "subtract per occurrence in the output")
       ->check(CLI::Range(-2.0, 2.0));
   verb.add_option("--seed", seed, "seed of the draws (default 0: the same command gives the same text)")
-      ->check(CLI::NonNegativeNumber);  // -1 would wrap; elsewhere it asks for a random seed
+      ->check(check_seed);
   verb.add_flag("--ignore-eos", ignore_eos, "go on after the end-of-sequence token");
   verb.add_option("--stop", stop, "end before this text (may repeat)")->allow_extra_args(false);
   verb.add_option("-l,--logit-bias", logit_bias, "TOKEN_ID=VALUE added to that token's logit (may repeat)")

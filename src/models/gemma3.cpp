@@ -31,7 +31,8 @@ Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::
   GALVANI_TRY(const exec::Activation activation, read_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
   GALVANI_TRY(const bool attention_bias, config.boolean("attention_bias", false));
   GALVANI_TRY(const double query_scalar, config.number("query_pre_attn_scalar", 1e-6, 1e9, 256.0));
-  GALVANI_TRY(const std::vector<int> windows, layer_windows(config, common.layers, {.default_pattern = 6}));
+  GALVANI_TRY(const std::vector<int> windows,
+              layer_windows(config, common.layers, {.default_pattern = 6, .default_window = 4096}));
   const formats::RopeDefaults defaults{.theta = 1e6, .local_theta = 1e4};
   GALVANI_TRY(const formats::RopeParams full_rope, formats::parse_rope(config, "full_attention", defaults));
   GALVANI_TRY(const formats::RopeParams sliding_rope, formats::parse_rope(config, "sliding_attention", defaults));

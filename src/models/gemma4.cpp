@@ -27,6 +27,8 @@ constexpr CommonDefaults kDefaults{.eps = 1e-6,
                                    .heads = 8,
                                    .kv_heads = 4,
                                    .head_dim = 256};
+// Of gemma4_unified what differs from them.
+constexpr int64_t kUnifiedContext = 262144, kUnifiedWindow = 1024, kDefaultWindow = 512;
 constexpr int64_t kDefaultVocab = 262144, kDefaultGlobalHeadDim = 512, kDefaultPerLayerWidth = 256;
 
 struct Heads {
@@ -90,8 +92,10 @@ Result<std::vector<Heads>> read_heads(ConfigReader& config, const CommonConfig& 
 }
 
 // The last layer is full whatever layer_types says, as the reference has it.
-Result<std::vector<int>> read_windows(ConfigReader& config, int layers) {
-  GALVANI_TRY(std::vector<int> windows, layer_windows(config, layers, {.default_pattern = 6}));
+Result<std::vector<int>> read_windows(ConfigReader& config, int layers, bool unified) {
+  const int64_t window = unified ? kUnifiedWindow : kDefaultWindow;
+  GALVANI_TRY(std::vector<int> windows,
+              layer_windows(config, layers, {.default_pattern = 6, .default_window = window}));
   if (windows.back() != 0) {
     log_warn("{}: layer_types ends with sliding_attention; the last layer of this family is always full_attention",
              config.label());
@@ -213,14 +217,18 @@ class RopeLoader {
 
 Result<std::unique_ptr<Model>> load_gemma4(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress) {
   ConfigReader config(checkpoint.config(), checkpoint.path().string());
-  GALVANI_TRY(const CommonConfig common, read_common(config, kDefaults));
+  GALVANI_TRY(const std::string type, config.string("model_type", ""));
+  const bool unified = type.starts_with("gemma4_unified");
+  CommonDefaults defaults = kDefaults;
+  if (unified) defaults.context = kUnifiedContext;
+  GALVANI_TRY(const CommonConfig common, read_common(config, defaults));
   GALVANI_TRY(const exec::Activation activation, read_activation(config, "hidden_activation", "gelu_pytorch_tanh"));
   GALVANI_TRY(const bool bias, config.boolean("attention_bias", false));
   GALVANI_TRY(const bool k_eq_v, config.boolean("attention_k_eq_v", false));
   GALVANI_TRY(const bool double_wide, config.boolean("use_double_wide_mlp", false));
   GALVANI_TRY(const double softcap, config.number("final_logit_softcapping", 0, 1e9, 0.0));
   GALVANI_TRY_VOID(check_causal(config));
-  GALVANI_TRY(const std::vector<int> windows, read_windows(config, common.layers));
+  GALVANI_TRY(const std::vector<int> windows, read_windows(config, common.layers, unified));
   GALVANI_TRY(const std::vector<Heads> heads, read_heads(config, common, windows, k_eq_v));
   GALVANI_TRY(const std::vector<int> donors, read_donors(config, windows, heads));
   const bool any_sliding = std::any_of(windows.begin(), windows.end(), [](int window) { return window > 0; });

@@ -49,6 +49,7 @@ TEST(Usage, NumbersOutsideTheirRangeAreRefused) {
                                   {"--min-p", "nan"},
                                   {"--seed", "-1"},
                                   {"--seed", "1e3"},
+                                  {"--seed", "18446744073709551616"},
                                   {"--arm", "nonsense"},
                                   {"--arm", "a=b"},
                                   {"--arm", "qmatmul=x"},

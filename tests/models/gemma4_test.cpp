@@ -146,6 +146,29 @@ TEST(Gemma4, SharedLayersTakeNoMemory) {
   EXPECT_EQ(spec.groups[1].k_dim, 32);
 }
 
+// Saved configs leave out what equals the default.
+TEST(Gemma4, WhatAConfigLeavesOutHasTheFamilysDefault) {
+  for (const auto& [type, window] : {std::pair{"gemma4_text", 512}, {"gemma4_unified_text", 1024}}) {
+    json config = config_of("hf/gemma4_dense");
+    for (const char* key : {"layer_types", "sliding_window", "rope_parameters", "rms_norm_eps", "hidden_activation",
+                            "tie_word_embeddings", "max_position_embeddings"})
+      config.erase(key);
+    config["model_type"] = type;
+    const Changed changed("hf/gemma4_dense", config);
+    auto checkpoint = quant::Checkpoint::open(changed.path());
+    ASSERT_TRUE(checkpoint.has_value());
+    exec::RecordingOps ops;
+    auto model = load_model(**checkpoint, ops);
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    const exec::StateSpec spec = (*model)->state_spec();
+    ASSERT_EQ(spec.groups.size(), 2u);
+    EXPECT_EQ(spec.groups[0].window, window);
+    EXPECT_EQ(spec.groups[0].layers, 5);
+    EXPECT_EQ(spec.groups[1].window, 0);
+    EXPECT_EQ((*model)->info().context, window * 256);  // 131072 and 262144
+  }
+}
+
 TEST(Gemma4, KeysThatAreEqualToValuesAreStoredTwice) {
   auto runner = load("mlx/gemma4_edge-4-32-affine");
   ASSERT_NE(runner, nullptr);
@@ -221,6 +244,21 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"UnknownMaths", "hf/gemma4_dense", R"({"attn_logit_softcapping": 50.0})", "attn_logit_softcapping"},
         Refusal{"NegativeSoftcap", "hf/gemma4_dense", R"({"final_logit_softcapping": -1})", "final_logit_softcapping"}),
     [](const ::testing::TestParamInfo<Refusal>& test) { return std::string(test.param.what); });
+
+TEST(Gemma4, ALayerScalarThatIsNoNumberIsNamed) {
+  const TempFolder folder;
+  folder.write("config.json", config_of("hf/gemma4_dense").dump());
+  std::string file = slurp(model_data("hf/gemma4_dense") / "model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  const json header = json::parse(file.substr(8, length));
+  const auto at = header["model.layers.3.layer_scalar"]["data_offsets"][0].get<size_t>();
+  file[8 + length + at] = '\xff';
+  file[8 + length + at + 1] = '\x7f';
+  folder.write("model.safetensors", file);
+  const std::string error = load_error(folder.path().string());
+  EXPECT_NE(error.find("model.layers.3.layer_scalar[0] is nan"), std::string::npos) << error;
+}
 
 TEST(Gemma4, AMissingLayerScalarIsNamed) {
   const std::string model = "hf/gemma4_dense";

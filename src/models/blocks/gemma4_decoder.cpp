@@ -75,9 +75,19 @@ void place_kv(std::vector<Gemma4Layer>& layers, exec::StateSpec& state) {
   }
 }
 
+// Numbers that would turn everything after them, or every choice, into NaN.
+Result<std::vector<float>> finite_vector(Loader& loader, const std::string& name, int64_t size) {
+  GALVANI_TRY(std::vector<float> values, loader.checkpoint().vector(name, size));
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(values[i]))
+      return fail(ErrorCode::kCorrupt, "{}: {}[{}] is {}; it must be a finite number",
+                  loader.checkpoint().path().string(), name, i, values[i]);
+  return values;
+}
+
 // The router reads rms(x) · scale · hidden^-½; both factors become one norm weight.
 Result<exec::Norm> router_norm(Loader& loader, const std::string& name, int64_t hidden, float eps) {
-  GALVANI_TRY(std::vector<float> scale, loader.checkpoint().vector(name, hidden));
+  GALVANI_TRY(std::vector<float> scale, finite_vector(loader, name, hidden));
   const double root = 1.0 / std::sqrt(static_cast<double>(hidden));
   for (float& value : scale) value = static_cast<float>(value * root);
   GALVANI_TRY(const exec::VectorRef weight, loader.ops().load_vector(scale));
@@ -117,7 +127,7 @@ Result<Layer> load_layer(Loader& loader, const Gemma4Spec& spec, const std::stri
   if (spec.per_layer.width > 0) {
     GALVANI_TRY(result.per_layer, PerLayerStep::load(loader, prefix, spec.per_layer, spec.activation));
   }
-  GALVANI_TRY(const std::vector<float> scalar, loader.checkpoint().vector(prefix + "layer_scalar", 1));
+  GALVANI_TRY(const std::vector<float> scalar, finite_vector(loader, prefix + "layer_scalar", 1));
   result.scalar = scalar.front();
   return result;
 }

@@ -33,7 +33,7 @@ Result<std::vector<int>> from_types(const formats::ConfigReader& config, const s
 }  // namespace
 
 Result<std::vector<int>> layer_windows(formats::ConfigReader& config, int layers, const WindowRules& rules) {
-  GALVANI_TRY(int64_t window, config.integer("sliding_window", 0, kMaxWindow, 0));
+  GALVANI_TRY(int64_t window, config.integer("sliding_window", 0, kMaxWindow, rules.default_window));
   int64_t first_sliding = 0;
   if (rules.needs_use_sliding_window) {
     GALVANI_TRY(const bool use, config.boolean("use_sliding_window", false));

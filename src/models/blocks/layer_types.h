@@ -1,5 +1,6 @@
 #pragma once
 /// Which layers look back only a window (models.md 1.1, 1.4): layer_types wins over pattern integers.
+#include <cstdint>
 #include <vector>
 
 #include "formats/config_reader.h"
@@ -13,6 +14,8 @@ struct WindowRules {
   bool needs_use_sliding_window = false;
   /// Without layer_types, layer i is full iff (i + 1) % sliding_window_pattern == 0; 0: the family has no pattern.
   int default_pattern = 0;
+  /// sliding_window where the config does not state it; 0: then no layer slides.
+  int64_t default_window = 0;
 };
 
 /// One entry a layer: the window, or 0 for full attention.
