@@ -20,6 +20,9 @@ namespace {
 struct Model {
   const char* name;
   int heads, kv_heads, k_dim, v_dim, layers, window;
+  bool v_in_k = false;
+  /// Elements of a page's token and head.
+  int stored() const { return v_in_k ? k_dim : k_dim + v_dim; }
 };
 
 double now_ms() {
@@ -37,7 +40,8 @@ struct Store {
              m.kv_heads,
              m.k_dim,
              m.v_dim,
-             type};
+             type,
+             m.v_in_k};
     blocks.resize(static_cast<size_t>(pages));
     std::iota(blocks.begin(), blocks.end(), 0);
     std::mt19937 random(7);
@@ -134,8 +138,7 @@ void prefill(const Model& m, DType type, int tokens) {
 void decode(const Model& m, DType type, int context, double limit) {
   Store store(m, context, type, m.layers);
   const Times ms = layer_ms(store, m.layers, context - 1, 1, 20);
-  const double bytes =
-      pairs(m, context - 1, 1) * m.kv_heads * (m.k_dim + m.v_dim) * static_cast<double>(dtype_bytes(type));
+  const double bytes = pairs(m, context - 1, 1) * m.kv_heads * m.stored() * static_cast<double>(dtype_bytes(type));
   const double rate = bytes / ms.median * 1e-6;
   std::printf("%-12s %-5s decode  %5d  %8.3f ms/layer (best %8.3f)  %8.3f ms/model  %6.1f GB/s (%.0f %% of memory)\n",
               m.name, dtype_name(type), context, ms.median, ms.best, ms.median * m.layers, rate, 100 * rate / limit);
@@ -152,12 +155,15 @@ int main(int argc, char** argv) {
   std::printf("%d threads, memory reads %.1f GB/s\n", threads(), limit);
   const Model smollm2{"SmolLM2-135M", 9, 3, 64, 64, 30, 0}, gemma{"Gemma3-270M", 4, 1, 256, 256, 18, 512};
   const Model llama8b{"Llama-8B", 32, 8, 128, 128, 32, 0};
-  for (const Model& m : {smollm2, gemma, llama8b}) {
+  // DeepSeek-V2-Lite's widths, absorbed, and the same heads with keys and values written out.
+  const Model latent{"latent", 16, 1, 576, 512, 27, 0, true}, written_out{"written out", 16, 16, 192, 128, 27, 0};
+  for (const Model& m : {smollm2, gemma, llama8b, latent, written_out}) {
     for (DType type : {DType::kF32, DType::kBF16}) prefill(m, type, 512);
   }
   for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (int context : {128, 600, 4096}) decode(smollm2, type, context, limit);
     decode(gemma, type, 600, limit);
+    for (int context : {600, 4096}) decode(latent, type, context, limit);
   }
   return 0;
 }

@@ -102,6 +102,8 @@ class CpuOps final : public Ops {
   /// y, one row a place, from each place's expert; `gather`: x has one row a token, else one a place.
   void multiply_experts(const Act& x, StackRef ref, bool gather, Act& y);
   void add_shared_expert(const Act& in, const MoeLayer& layer, Act& y);
+  /// Head h's columns of x, from h·x_step on, times its own matrix, to the columns of y from h·y_step on.
+  void multiply_heads(StackRef ref, const Act& x, int64_t x_step, Act& y, int64_t y_step);
   Act zeros(int64_t rows, int64_t cols);
   /// Keeps the step's first error.
   void fail_step(Status error) {
@@ -137,8 +139,9 @@ class CpuOps final : public Ops {
   kernels::CpuInput input_;
   std::vector<int32_t> expert_ids_;      // [rows, top_k]
   std::vector<float> expert_weights_;    // likewise
+  std::vector<int32_t> head_rows_;       // of an input that multiply_heads gathers
   kernels::ExpertGroups expert_groups_;  // of the layer being computed
-  std::vector<kernels::QmatmulItem> expert_items_;
+  std::vector<kernels::QmatmulItem> group_items_;
   std::array<uint64_t, kernels::kQmatmulVariants> matmul_runs_{};
   uint64_t attention_runs_ = 0;
 };

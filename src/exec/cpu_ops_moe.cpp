@@ -40,16 +40,16 @@ void CpuOps::multiply_experts(const Act& x, StackRef ref, bool gather, Act& y) {
     input_.prepare_rows(floats(x), expert_groups_.tokens, x.cols, x.stride, options_.arithmetic);
   else
     input_.prepare(floats(x), x.rows, x.cols, x.stride, options_.arithmetic);
-  expert_items_.clear();
+  group_items_.clear();
   for (const auto& group : expert_groups_.groups) {
     const Linear& expert = stack.items[static_cast<size_t>(group.expert)];
-    expert_items_.push_back(
+    group_items_.push_back(
         {.segments = expert.segments, .x_row = one_row ? 0 : group.first, .y_row = group.first, .m = group.count});
     const auto plan =
         kernels::qmatmul_plan_for(*expert.segments.front(), group.count, options_.arithmetic, matmul_arm_);
     ++matmul_runs_[static_cast<size_t>(plan.variant)];
   }
-  kernels::qmatmul_grouped(expert_items_, input_, floats(y), y.stride, matmul_arm_);
+  kernels::qmatmul_grouped(group_items_, input_, floats(y), y.stride, matmul_arm_);
   for (const auto& group : expert_groups_.groups) {
     const auto& bias = stack.items[static_cast<size_t>(group.expert)].bias;
     if (!bias.empty())

@@ -6,6 +6,8 @@ namespace galvani::models {
 
 using LoadFamily = Result<std::unique_ptr<Model>> (*)(quant::Checkpoint&, exec::Ops&, const Progress&);
 
+Result<std::unique_ptr<Model>> load_deepseek_v3(quant::Checkpoint& checkpoint, exec::Ops& ops,
+                                                const Progress& progress);
 Result<std::unique_ptr<Model>> load_gemma3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_gemma4(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_gpt_oss(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);

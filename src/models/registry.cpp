@@ -15,6 +15,7 @@ struct Row {
 // One a line, sorted.
 // clang-format off
 constexpr Row kFamilies[] = {
+    {"deepseek_v3", load_deepseek_v3},
     {"gemma3", load_gemma3},
     {"gemma3_text", load_gemma3},
     {"gemma4", load_gemma4},
@@ -32,7 +33,7 @@ constexpr Row kFamilies[] = {
 // clang-format on
 
 /// Families that people ask for and that are not there.
-constexpr const char* kNotSupported[] = {"jamba", "nemotron_h", "exaone_moe", "deepseek_v4"};
+constexpr const char* kNotSupported[] = {"jamba", "nemotron_h", "exaone_moe", "deepseek_v2", "deepseek_v4"};
 
 }  // namespace
 

@@ -97,6 +97,8 @@ class FolderCheckpoint final : public Checkpoint {
       return it == tensors_.end() ? missing(module + ".weight") : mxfp4_blocks(module, it->second, rows, cols);
     }
     use_.use(it->first);
+    const auto blocks = tensors_.find(module + ".weight_scale_inv");
+    if (blocks != tensors_.end()) return block_scaled(module, it->second, *blocks, rows, cols);
     const auto scales = tensors_.find(module + ".scales");
     if (scales == tensors_.end()) return dense(module, it->second, rows, cols);
     use_.use(scales->first);
@@ -213,6 +215,21 @@ class FolderCheckpoint final : public Checkpoint {
       return mismatch(scales, fmt::format("u8 scales, [{}, {}]", rows, groups));
     auto made = make_fp_source(module, MatrixKind::kMxfp4, bytes_of(blocks), bytes_of(scales), rows, cols);
     if (!made) return wrap(std::move(made).error(), blocks.file->label());
+    return made;
+  }
+
+  /// fp8 codes with one f32 scale a block.
+  Result<MatrixPtr> block_scaled(const std::string& module, const Tensor& weight,
+                                 const std::pair<const std::string, Tensor>& scales, int64_t rows, int64_t cols) {
+    use_.use(scales.first);
+    const auto& shape = weight.entry->shape;
+    if (weight.entry->dtype != DType::kF8E4M3 || shape.rank() != 2 || shape[0] != rows || shape[1] != cols)
+      return mismatch(weight, fmt::format("f8_e4m3 [{}, {}], as it has a weight_scale_inv", rows, cols));
+    const Shape wanted{(rows + kFp8Block - 1) / kFp8Block, (cols + kFp8Block - 1) / kFp8Block};
+    if (scales.second.entry->dtype != DType::kF32 || scales.second.entry->shape != wanted)
+      return mismatch(scales.second, fmt::format("f32 {}, one a block of {} x {}", wanted.str(), kFp8Block, kFp8Block));
+    auto made = make_fp8_block_source(module, bytes_of(weight), bytes_of(scales.second), rows, cols);
+    if (!made) return wrap(std::move(made).error(), weight.file->label());
     return made;
   }
 

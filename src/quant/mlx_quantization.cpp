@@ -1,5 +1,7 @@
 #include "quant/mlx_quantization.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "core/error.h"
@@ -45,6 +47,21 @@ Result<ModuleQuantization> parse_one(const json& object, const std::string& wher
   return result;
 }
 
+/// fp8 as DeepSeek V3 is published: its matrices carry their scales beside them, nothing else has to be known.
+Result<bool> block_fp8(const json& object, const std::string& where) {
+  ConfigReader reader(object, where);
+  GALVANI_TRY(const std::string method, reader.string("quant_method", ""));
+  if (method != "fp8") return false;
+  GALVANI_TRY(const std::string format, reader.string("fmt", "e4m3"));
+  GALVANI_TRY(const std::vector<int64_t> block, reader.integers("weight_block_size", 1, 1 << 20));
+  if (format != "e4m3" || block != std::vector<int64_t>{128, 128})
+    return fail(ErrorCode::kUnsupported,
+                "{}: quantization method 'fp8' with codes {} and weight_block_size {} is not supported; supported are "
+                "'e4m3' and 128, 128",
+                where, quote(format), block.empty() ? "missing" : fmt::format("{}", fmt::join(block, ", ")));
+  return true;
+}
+
 }  // namespace
 
 const ModuleQuantization* MlxQuantization::of(const std::string& module) const {
@@ -61,6 +78,10 @@ Result<MlxQuantization> parse_mlx_quantization(const json& config, const std::st
     key = "quantization_config";
     it = config.find(key);
     if (it == config.end() || it->is_null()) return result;
+    if (it->is_object()) {
+      GALVANI_TRY(const bool fp8, block_fp8(*it, label + ": " + key));
+      if (fp8) return result;
+    }
     if (it->is_object() && (it->contains("quant_method") || !it->contains("bits"))) {
       const auto method = it->find("quant_method");
       // gpt-oss: its experts carry their format in their tensors' names (_blocks, _scales); nothing else is quantised.

@@ -40,6 +40,12 @@ Result<MatrixPtr> make_affine_source(std::string name, MappedBytes codes, Mapped
 Result<MatrixPtr> make_fp_source(std::string name, MatrixKind kind, MappedBytes codes, MappedBytes scales, int64_t rows,
                                  int64_t cols);
 
+/// Rows and columns of a block of fp8 codes that share a scale.
+constexpr int64_t kFp8Block = 128;
+/// E4M3 codes [rows, cols] and f32 scales, one a block of 128 × 128 (the last ones may be cut off).
+Result<MatrixPtr> make_fp8_block_source(std::string name, MappedBytes codes, MappedBytes scales, int64_t rows,
+                                        int64_t cols);
+
 /// GGUF tensor of any readable type; bytes must hold rows·cols elements in rows of whole blocks.
 Result<MatrixPtr> make_gguf_source(std::string name, formats::GgmlType type, MappedBytes bytes, int64_t rows,
                                    int64_t cols, RowMap map = {});

@@ -36,10 +36,9 @@ std::vector<float> in_chunks(PagedSequences& s, int piece, AttentionArm arm) {
 TEST(AttentionInvariance, Chunks) {
   std::mt19937_64 random(fresh_seed());
   const std::vector<AttentionCase> cases = {
-      {9, 3, 64, 64, 0, 0, false, DType::kF32, 600},
-      {4, 1, 40, 24, 100, 30.0f, true, DType::kBF16, 600},
-      {2, 2, 16, 16, 64, 0, false, DType::kF16, 330},
-      {3, 1, 8, 8, 257, 0, false, DType::kF32, 780},
+      {9, 3, 64, 64, 0, 0, false, DType::kF32, 600},       {4, 1, 40, 24, 100, 30.0f, true, DType::kBF16, 600},
+      {2, 2, 16, 16, 64, 0, false, DType::kF16, 330},      {3, 1, 8, 8, 257, 0, false, DType::kF32, 780},
+      {5, 1, 40, 33, 0, 0, false, DType::kF32, 600, true}, {5, 1, 40, 32, 0, 0, false, DType::kBF16, 600, true},
   };
   for_each_target([&] {
     for (const AttentionCase& c : cases) {

@@ -86,7 +86,14 @@ TEST(Attention, MatchesF64) {
       {2, 1, 1, 7, 0, 0, true, DType::kBF16, 64},
       {7, 1, 17, 33, 1, 0, false, DType::kF16, 63},
       {1, 1, 128, 128, 0, 0, false, DType::kF32, 1},
-      {2, 2, 64, 64, 300, 0, false, DType::kF32, 600},  // several segments
+      {2, 2, 64, 64, 300, 0, false, DType::kF32, 600},        // several segments
+      {16, 1, 576, 512, 0, 0, false, DType::kF32, 70, true},  // DeepSeek's latent pages
+      {16, 1, 576, 512, 0, 0, false, DType::kBF16, 66, true},
+      {3, 1, 40, 33, 0, 0, false, DType::kF32, 130, true},  // V padded within K's row
+      {3, 1, 40, 33, 20, 0, true, DType::kF16, 130, true},
+      {2, 1, 34, 33, 0, 0, false, DType::kF32, 65, true},    // V's padding would leave the row
+      {4, 2, 24, 16, 0, 0, false, DType::kBF16, 300, true},  // two kv heads, two segments
+      {2, 1, 16, 16, 0, 0, false, DType::kF32, 65, true},
   };
   double worst = 0;
   for (const AttentionCase& c : cases) worst = std::max(worst, check_case(c, random));

@@ -16,12 +16,13 @@ struct AttentionCase {
   bool sinks = false;
   DType dtype = DType::kF32;
   int length = 100;
+  bool v_in_k = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << c.heads << '/' << c.kv_heads << " heads, dims " << c.k_dim << '/' << c.v_dim << ", window " << c.window
              << ", softcap " << c.softcap << (c.sinks ? ", sinks, " : ", ") << dtype_name(c.dtype) << ", length "
-             << c.length;
+             << c.length << (c.v_in_k ? ", V in K" : "");
 }
 
 /// `count` sequences of one length. Pages lie scattered and start as 0xff bytes: NaN in all three types.
@@ -36,16 +37,22 @@ class PagedSequences {
     for (int s = 0; s < count; ++s)
       blocks[static_cast<size_t>(s)].assign(ids.begin() + s * pages, ids.begin() + (s + 1) * pages);
     const int64_t bytes = dtype_bytes(c.dtype), tokens = int64_t{c.kv_heads} * kPageTokens;
-    layer = {nullptr, nullptr, tokens * c.k_dim * bytes + 64, tokens * c.v_dim * bytes + 128, c.kv_heads, c.k_dim,
-             c.v_dim, c.dtype};
+    layer = {
+        nullptr, nullptr, tokens * c.k_dim * bytes + 64, tokens * c.v_dim * bytes + 128, c.kv_heads, c.k_dim, c.v_dim,
+        c.dtype, c.v_in_k};
     k_pool.assign(ids.size() * static_cast<size_t>(layer.k_page_stride), std::byte{0xff});
-    v_pool.assign(ids.size() * static_cast<size_t>(layer.v_page_stride), std::byte{0xff});
+    if (!c.v_in_k) v_pool.assign(ids.size() * static_cast<size_t>(layer.v_page_stride), std::byte{0xff});
     layer.k = k_pool.data();
-    layer.v = v_pool.data();
+    layer.v = c.v_in_k ? nullptr : v_pool.data();
     const size_t rows = static_cast<size_t>(count * c.length);
     q = normal(random, rows * static_cast<size_t>(c.heads * c.k_dim));
     k = normal(random, rows * static_cast<size_t>(c.kv_heads * c.k_dim));
     v = normal(random, rows * static_cast<size_t>(c.kv_heads * c.v_dim));
+    if (c.v_in_k) {
+      for (size_t row = 0; row < rows * static_cast<size_t>(c.kv_heads); ++row)
+        std::copy_n(k.data() + static_cast<int64_t>(row) * c.k_dim, c.v_dim,
+                    v.data() + static_cast<int64_t>(row) * c.v_dim);
+    }
     sinks = normal(random, static_cast<size_t>(c.heads));
     params = {c.heads, 1.0f / std::sqrt(static_cast<float>(c.k_dim)), c.window, c.softcap,
               c.sinks ? sinks.data() : nullptr};

@@ -165,12 +165,14 @@ std::string test_name(const testing::TestParamInfo<std::tuple<std::string, Arms>
 // One row a line.
 // clang-format off
 const auto kModels = testing::Values(
+    "hf/deepseek_v3",
     "hf/gemma3",
     "hf/gemma4_dense",
     "hf/gemma4_edge",
     "hf/gpt_oss",
     "hf/llama",
     "hf/qwen3_moe",
+    "mlx/deepseek_v3-4-32-affine",
     "mlx/gemma4_moe-5-64-affine",
     "mlx/olmoe-4-64-affine",
     "mlx/qwen3-6-32-affine");

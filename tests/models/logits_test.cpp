@@ -146,6 +146,10 @@ std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
 // One row a line.
 // clang-format off
 const auto kHuggingFace = ::testing::Values(
+    "hf/deepseek_v3",
+    "hf/deepseek_v3-direct",
+    "hf/deepseek_v3-fp8",
+    "hf/deepseek_v3-kv_b",
     "hf/gemma3",
     "hf/gemma4_dense",
     "hf/gemma4_edge",
@@ -158,6 +162,8 @@ const auto kHuggingFace = ::testing::Values(
     "hf/qwen3_moe",
     "tiny/gemma4_moe");
 const auto kMlx = ::testing::Values(
+    "mlx/deepseek_v3-4-32-affine",
+    "mlx/deepseek_v3-6-64-affine",
     "mlx/gemma3-8-64-affine",
     "mlx/gemma4_edge-4-32-affine",
     "mlx/gemma4_moe-5-64-affine",

@@ -23,13 +23,15 @@ namespace galvani::kernels {
 constexpr int kPageTokens = 64;
 
 /// One layer's pages. Page b of K starts at k + b · k_page_stride and holds [kv_heads, kPageTokens, k_dim] elements of
-/// `dtype` without gaps; V likewise with v_dim. Addresses are aligned to the element.
+/// `dtype` without gaps; V likewise with v_dim. Addresses are aligned to the element. Latent attention stores V once:
+/// with v_in_k it is the first v_dim columns of K, and v and v_page_stride are not used.
 struct KvLayer {
   std::byte* k = nullptr;
   std::byte* v = nullptr;
   int64_t k_page_stride = 0, v_page_stride = 0;  ///< bytes between pages
   int kv_heads = 0, k_dim = 0, v_dim = 0;
   DType dtype = DType::kF32;  ///< kF32, kF16 or kBF16; values are rounded to nearest even when appended
+  bool v_in_k = false;        ///< v_dim ≤ k_dim
 };
 
 /// `count` consecutive tokens of one sequence: rows row … row+count−1 of q, k, v and out, at positions first_position
@@ -53,8 +55,8 @@ struct AttentionParams {
 /// kRef is f64 and slow. kTiles gives each (rows, kv head) to one thread, kSplit also cuts the keys; kAuto chooses.
 enum class AttentionArm { kAuto, kRef, kTiles, kSplit };
 
-/// Writes k [rows, kv_heads · k_dim] and v [rows, kv_heads · v_dim] (strides in elements) of all chunks to their pages.
-/// No two chunks may write the same position of a page.
+/// Writes k [rows, kv_heads · k_dim] and v [rows, kv_heads · v_dim] (strides in elements) of all chunks to their pages;
+/// with v_in_k k alone. No two chunks may write the same position of a page.
 void kv_append(const KvLayer& layer, std::span<const AttentionChunk> chunks, const float* k, int64_t k_stride,
                const float* v, int64_t v_stride);
 

@@ -169,6 +169,7 @@ void kv_append(const KvLayer& layer, std::span<const AttentionChunk> chunks, con
           const int64_t token = int64_t{h} * kPageTokens + position % kPageTokens;
           attention_store(layer.k + block * layer.k_page_stride + token * layer.k_dim * bytes, layer.dtype,
                           k + row * k_stride + h * layer.k_dim, layer.k_dim);
+          if (layer.v_in_k) continue;
           attention_store(layer.v + block * layer.v_page_stride + token * layer.v_dim * bytes, layer.dtype,
                           v + row * v_stride + h * layer.v_dim, layer.v_dim);
         }
@@ -181,6 +182,8 @@ void attention(const KvLayer& layer, const AttentionParams& params, std::span<co
                const float* q, int64_t q_stride, float* out, int64_t out_stride, AttentionArm arm) {
   GALVANI_CHECK(layer.kv_heads > 0 && params.heads > 0 && params.heads % layer.kv_heads == 0,
                 "{} query heads over {} kv heads", params.heads, layer.kv_heads);
+  GALVANI_CHECK(!layer.v_in_k || layer.v_dim <= layer.k_dim, "V of {} columns inside K of {}", layer.v_dim,
+                layer.k_dim);
   const AttentionCall call{&layer, &params, q, out, q_stride, out_stride, params.heads / layer.kv_heads};
   if (arm == AttentionArm::kRef) {
     run_ref(call, chunks);

@@ -40,8 +40,10 @@ void attend(const KvLayer& layer, const AttentionParams& params, const Attention
   std::fill_n(out, layer.v_dim, 0.0);
   for (int32_t t = first; t <= position; ++t) {
     const double weight = std::exp(scores[static_cast<size_t>(t - first)] - peak);
-    const std::byte* page = layer.v + chunk.blocks[t / kPageTokens] * layer.v_page_stride;
-    const int64_t row = (int64_t{kv_head} * kPageTokens + t % kPageTokens) * layer.v_dim;
+    const int32_t block = chunk.blocks[t / kPageTokens];
+    const std::byte* page =
+        layer.v_in_k ? layer.k + block * layer.k_page_stride : layer.v + block * layer.v_page_stride;
+    const int64_t row = (int64_t{kv_head} * kPageTokens + t % kPageTokens) * (layer.v_in_k ? layer.k_dim : layer.v_dim);
     for (int i = 0; i < layer.v_dim; ++i) out[i] += weight * element(page, layer.dtype, row + i);
     sum += weight;
   }

@@ -43,25 +43,28 @@ Page load_page(const AttentionCall& call, const AttentionTile& tile, int page, R
   const int64_t bytes = dtype_bytes(layer.dtype), block = tile.blocks[page];
   const int64_t first = int64_t{tile.kv_head} * kPageTokens;
   const std::byte* k = layer.k + block * layer.k_page_stride + first * layer.k_dim * bytes;
-  const std::byte* v = layer.v + block * layer.v_page_stride + first * layer.v_dim * bytes;
+  const std::byte* v = layer.v_in_k ? k : layer.v + block * layer.v_page_stride + first * layer.v_dim * bytes;
+  const int64_t v_width = layer.v_in_k ? layer.k_dim : layer.v_dim;
   const bool f32 = layer.dtype == DType::kF32, few = int64_t{tile.count} * call.group <= kBlockRows;
 
   const auto transpose = layer.dtype == DType::kF32   ? transpose_page<DType::kF32>
                          : layer.dtype == DType::kF16 ? transpose_page<DType::kF16>
                                                       : transpose_page<DType::kBF16>;
-  transpose(k, layer.k_dim, keys.begin, keys.end, scratch.k_columns, few ? Ahead{v, layer.v_dim * bytes} : Ahead{});
+  transpose(k, layer.k_dim, keys.begin, keys.end, scratch.k_columns,
+            few && !layer.v_in_k ? Ahead{v, layer.v_dim * bytes} : Ahead{});
   Ahead next;
   if (few && page < (tile.first_position + tile.count - 1) / kPageTokens)
     next = {layer.k + tile.blocks[page + 1] * layer.k_page_stride + first * layer.k_dim * bytes, layer.k_dim * bytes};
 
   const int64_t padded = call.padded_v();
-  if (f32 && padded == layer.v_dim) return {scratch.k_columns, reinterpret_cast<const float*>(v), padded, next};
-  if (padded == layer.v_dim) {
+  // Inside K the columns between v_dim and `padded` are K's own; what they add up to is not written out.
+  if (f32 && padded <= v_width) return {scratch.k_columns, reinterpret_cast<const float*>(v), v_width, next};
+  if (padded == v_width) {
     to_f32(v + keys.begin * padded * bytes, layer.dtype, (keys.end - keys.begin) * padded,
            scratch.v_rows + keys.begin * padded);
   } else {
     for (int j = keys.begin; j < keys.end; ++j) {
-      to_f32(v + j * layer.v_dim * bytes, layer.dtype, layer.v_dim, scratch.v_rows + j * padded);
+      to_f32(v + j * v_width * bytes, layer.dtype, layer.v_dim, scratch.v_rows + j * padded);
       std::fill(scratch.v_rows + j * padded + layer.v_dim, scratch.v_rows + (j + 1) * padded, 0.0f);
     }
   }

@@ -159,7 +159,7 @@ void qmatmul_grouped(std::span<const QmatmulItem> items, const CpuInput& input, 
     if (item.m < 1) continue;
     GALVANI_CHECK(item.x_row >= 0 && item.x_row + item.m <= x.m, "rows {} to {} of {}", item.x_row,
                   item.x_row + item.m - 1, x.m);
-    float* to = y + item.y_row * y_stride;
+    float* to = y + item.y_row * y_stride + item.y_column;
     for (const CpuMatrix* segment : item.segments) {
       jobs.push_back(make_job(*segment, x, item.x_row, item.m, to, arm));
       to += segment->rows;

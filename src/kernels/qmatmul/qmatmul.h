@@ -65,11 +65,11 @@ class CpuInput {
 void qmatmul_multi(std::span<const CpuMatrix* const> segments, const CpuInput& x, float* y, int64_t y_stride,
                    QmatmulArm arm = QmatmulArm::kAuto);
 
-/// Rows [x_row, x_row + m) of an input times `segments`, to rows [y_row, y_row + m) of y, as qmatmul_multi lays them
-/// out.
+/// Rows [x_row, x_row + m) of an input times `segments`, to rows [y_row, y_row + m) of y from column y_column on, as
+/// qmatmul_multi lays them out.
 struct QmatmulItem {
   std::span<const CpuMatrix* const> segments;
-  int64_t x_row = 0, y_row = 0, m = 0;
+  int64_t x_row = 0, y_row = 0, m = 0, y_column = 0;
 };
 
 /// Many products in one parallel region, each matrix read once: all experts of a step. Threads take equal shares of the
