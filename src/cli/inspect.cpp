@@ -99,6 +99,21 @@ void print_state(const exec::StateSpec& spec, const exec::StateOptions& options)
   if (plan.slot_bytes > 0) put("  recurrent state: {}\n", megabytes(plan.slot_bytes));
 }
 
+// Parts of a checkpoint that its family knows and does not run.
+void print_left_out(const quant::Checkpoint& checkpoint) {
+  constexpr std::pair<const char*, const char*> kParts[] = {{"mtp.", "multi-token prediction head"},
+                                                            {"model.mtp.", "multi-token prediction head"},
+                                                            {"model.visual.", "vision tower"},
+                                                            {"visual.", "vision tower"},
+                                                            {"vision_tower.", "vision tower"}};
+  const std::vector<std::string> names = checkpoint.names();
+  for (const auto& [prefix, what] : kParts) {
+    const auto count =
+        std::count_if(names.begin(), names.end(), [&](const std::string& name) { return name.rfind(prefix, 0) == 0; });
+    if (count > 0) put("  {}: {} tensors ({}*), recognised and not run\n", what, count, prefix);
+  }
+}
+
 Status inspect(const InspectFlags& flags) {
   GALVANI_TRY(const std::string path, flags.model.path());
   GALVANI_TRY(const auto checkpoint, quant::Checkpoint::open(path));
@@ -116,6 +131,7 @@ Status inspect(const InspectFlags& flags) {
   put("  layers {}, hidden {}, intermediate {}, heads {}, kv heads {}, vocabulary {}, context {}\n", info.layers,
       info.hidden, number("intermediate_size"), number("num_attention_heads"), number("num_key_value_heads"),
       info.vocab, info.context);
+  print_left_out(*checkpoint);
   print_table(rows_of(ops, flags.all));
   put("\nweights {} in the file; a decode step of one sequence reads {} of them\n", megabytes(ops.weight_bytes()),
       megabytes(ops.step_bytes()));

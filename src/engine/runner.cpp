@@ -163,7 +163,10 @@ Result<exec::Act> Runner::forward(const exec::Batch& batch) {
   for (const exec::Chunk& chunk : batch.chunks) GALVANI_TRY_VOID(state_->reserve(chunk));
   ops_->begin_step(batch, *state_);
   const exec::Act logits = model_->forward(batch, *ops_);
-  GALVANI_TRY_VOID(ops_->finish_step());
+  if (Status done = ops_->finish_step(); !done) {
+    for (const exec::Chunk& chunk : batch.chunks) state_->spoil(chunk.sequence);
+    return tl::unexpected<Error>(std::move(done).error());
+  }
   for (const exec::Chunk& chunk : batch.chunks) state_->commit(chunk);
   return logits;
 }

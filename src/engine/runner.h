@@ -26,7 +26,7 @@ class Runner {
   const std::vector<int32_t>& suppressed() const { return suppressed_; }
 
   /// One forward pass: reserves pages, runs, commits. The returned logits live until the next call. On an error the
-  /// sequences keep the lengths they had.
+  /// sequences keep the lengths they had; those with recurrent state can then only be released.
   Result<exec::Act> forward(const exec::Batch& batch);
 
   /// Receives [count, vocab] f32 rows of the positions from `first` on.

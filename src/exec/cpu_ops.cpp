@@ -29,7 +29,10 @@ std::optional<kernels::AttentionArm> attention_arm_from_name(const std::string& 
 
 Status CpuOps::parse_arms() {
   // Under batch invariance one arm serves every number of rows; the few-token arm is the one that exists everywhere.
-  if (options_.batch_invariant) matmul_arm_ = QmatmulArm::kRows;
+  if (options_.batch_invariant) {
+    matmul_arm_ = QmatmulArm::kRows;
+    delta_arm_ = kernels::GatedDeltaArm::kRecurrent;
+  }
   for (const auto& [op, arm] : options_.arms) {
     if (op == "qmatmul") {
       const auto found = kernels::qmatmul_arm_from_name(arm);
@@ -43,9 +46,16 @@ Status CpuOps::parse_arms() {
         return fail(ErrorCode::kInvalidArgument,
                     "--arm attention={}: there is no such arm; known: auto, ref, tiles, split", arm);
       attention_arm_ = *found;
+    } else if (op == "gated_delta") {
+      const auto found = kernels::gated_delta_arm_from_name(arm);
+      if (!found)
+        return fail(
+            ErrorCode::kInvalidArgument,
+            "--arm gated_delta={}: there is no such arm; known: auto, ref, recurrent, chunk16, chunk32, chunk64", arm);
+      delta_arm_ = *found;
     } else {
-      return fail(ErrorCode::kInvalidArgument, "--arm {}={}: there is no such operation; known: qmatmul, attention", op,
-                  arm);
+      return fail(ErrorCode::kInvalidArgument,
+                  "--arm {}={}: there is no such operation; known: qmatmul, attention, gated_delta", op, arm);
     }
   }
   return {};
@@ -287,6 +297,12 @@ std::vector<std::pair<std::string, uint64_t>> CpuOps::kernels_run() const {
           matmul_runs_[i]);
   }
   if (attention_runs_ > 0) runs.emplace_back("attention", attention_runs_);
+  for (size_t i = 0; i < delta_runs_.size(); ++i) {
+    if (delta_runs_[i] > 0)
+      runs.emplace_back(
+          std::string("gated_delta.") + kernels::gated_delta_arm_name(static_cast<kernels::GatedDeltaArm>(i)),
+          delta_runs_[i]);
+  }
   return runs;
 }
 

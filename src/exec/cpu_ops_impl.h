@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "exec/cpu_ops.h"
 #include "kernels/attention/attention.h"
+#include "kernels/gated_delta/gated_delta.h"
 #include "kernels/moe/moe.h"
 #include "kernels/norm/norm.h"
 #include "kernels/qmatmul/qmatmul.h"
@@ -120,6 +121,7 @@ class CpuOps final : public Ops {
   OpsOptions options_;
   kernels::QmatmulArm matmul_arm_ = kernels::QmatmulArm::kAuto;
   kernels::AttentionArm attention_arm_ = kernels::AttentionArm::kAuto;
+  kernels::GatedDeltaArm delta_arm_ = kernels::GatedDeltaArm::kAuto;
   Arena arena_;
   Arena::Mark layers_begin_;
   const Batch* batch_ = nullptr;
@@ -144,6 +146,7 @@ class CpuOps final : public Ops {
   std::vector<kernels::QmatmulItem> group_items_;
   std::array<uint64_t, kernels::kQmatmulVariants> matmul_runs_{};
   uint64_t attention_runs_ = 0;
+  std::array<uint64_t, kernels::kGatedDeltaArms> delta_runs_{};
 };
 
 inline float* floats(const Act& act) { return static_cast<float*>(act.data); }

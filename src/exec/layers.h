@@ -147,12 +147,13 @@ struct GatedDeltaLayer {
   /// Rows: q (key_heads·k_dim), k likewise, v (value_heads·v_dim), z (as v), b (value_heads), a (value_heads).
   LinearRef in;
   int key_heads = 0, value_heads = 0, k_dim = 0, v_dim = 0;
-  int kernel = 4;                     ///< taps of the causal convolution over q | k | v
-  VectorRef conv;                     ///< [channels, kernel], oldest tap first
-  VectorRef a_log;                    ///< [value_heads]
-  VectorRef dt_bias;                  ///< [value_heads]
-  Norm out_norm;                      ///< over v_dim, shared by all heads
-  bool sigmoid_gate = false;          ///< z's activation: silu, or sigmoid (output_gate_type)
+  int kernel = 4;             ///< taps of the causal convolution over q | k | v
+  VectorRef conv;             ///< [kernel, channels], oldest tap first
+  VectorRef a_log;            ///< [value_heads]
+  VectorRef dt_bias;          ///< [value_heads]
+  Norm out_norm;              ///< over v_dim, shared by all heads
+  bool sigmoid_gate = false;  ///< z's activation: silu, or sigmoid (output_gate_type)
+  bool tiled_heads = false;   ///< value head h reads key head h mod key_heads, not h / (value_heads / key_heads)
   int conv_slot = 0, state_slot = 0;  ///< slots of State: [kernel − 1, channels] and [value_heads, k_dim, v_dim], f32
 };
 

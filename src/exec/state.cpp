@@ -90,6 +90,7 @@ Result<SeqId> State::create_sequence() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     if (sequences_[i].used) continue;
     sequences_[i].used = true;
+    sequences_[i].spoiled = false;
     sequences_[i].length = 0;
     if (slots_ != nullptr)
       memory_.zero(slots_ + static_cast<int64_t>(i) * slot_bytes_, static_cast<size_t>(slot_bytes_));
@@ -105,6 +106,7 @@ Result<SeqId> State::fork(SeqId from) {
   const Sequence& source = sequences_[static_cast<size_t>(from)];
   Sequence& copy = sequences_[static_cast<size_t>(id)];
   copy.length = source.length;
+  copy.spoiled = source.spoiled;
   copy.blocks = source.blocks;
   for (size_t g = 0; g < groups_.size(); ++g) {
     for (int32_t page : copy.blocks[g]) {
@@ -134,6 +136,10 @@ Status State::reserve(const Chunk& chunk) {
   Sequence& sequence = sequences_[static_cast<size_t>(chunk.sequence)];
   GALVANI_CHECK(sequence.used && chunk.first_position == sequence.length && chunk.count > 0,
                 "sequence {}: chunk at {}, length {}", chunk.sequence, chunk.first_position, sequence.length);
+  if (sequence.spoiled)
+    return fail(
+        ErrorCode::kUnsupported,
+        "a step of this sequence failed and left its recurrent state half advanced; release it and start again");
   const int64_t end = int64_t{chunk.first_position} + chunk.count;
   if (end > options_.context)
     return fail(ErrorCode::kOutOfRange, "the sequence would reach {} tokens, the context holds {}; raise it with -c",
@@ -185,6 +191,10 @@ void State::commit(const Chunk& chunk) {
       page = -1;
     }
   }
+}
+
+void State::spoil(SeqId id) {
+  if (slot_bytes_ > 0) sequences_[static_cast<size_t>(id)].spoiled = true;
 }
 
 Status State::truncate(SeqId id, int32_t length) {

@@ -76,6 +76,9 @@ class State {
   Status reserve(const Chunk& chunk);
   /// After a step: the sequence is now this long; pages wholly below a sliding window are given back.
   void commit(const Chunk& chunk);
+  /// After a step that failed: recurrent state may have moved on in some layers and not in others, so that the sequence
+  /// can only be released; reserve() refuses it. Nothing happens to sequences of a State without slots.
+  void spoil(SeqId sequence);
   /// Forget positions >= length. Refused for a State with slots (recurrent state cannot run backwards) and when a
   /// sliding window has already dropped positions that would be visible again.
   Status truncate(SeqId sequence, int32_t length);
@@ -99,7 +102,7 @@ class State {
     std::vector<int32_t> free;
   };
   struct Sequence {
-    bool used = false;
+    bool used = false, spoiled = false;
     int32_t length = 0;
     std::vector<std::vector<int32_t>> blocks;
   };

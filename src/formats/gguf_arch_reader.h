@@ -84,5 +84,7 @@ Status add_rope_scaling(ArchReader& keys, nlohmann::json& rope);
 /// What an architecture adds to the keys that all share.
 Status add_gemma3(ArchReader& keys, nlohmann::json& config);
 Status add_gemma4(ArchReader& keys, nlohmann::json& config);
+/// qwen35, qwen35moe, qwen3next.
+Status add_hybrid(ArchReader& keys, nlohmann::json& config, const std::string& architecture);
 
 }  // namespace galvani::formats

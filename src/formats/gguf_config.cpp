@@ -37,7 +37,11 @@ Status add_common(ArchReader& keys, json& config) {
   GALVANI_TRY(const int64_t hidden, keys.integer("embedding_length", 1, kLargest));
   GALVANI_TRY(const int64_t heads, keys.uniform("attention.head_count", layers));
   GALVANI_TRY(const int64_t kv_heads, keys.uniform("attention.head_count_kv", layers, heads));
-  GALVANI_TRY(const int64_t feed_forward, keys.uniform("feed_forward_length", layers));
+  // Files of which every layer has experts may leave the dense width out.
+  GALVANI_TRY(const int64_t experts_width, keys.integer("expert_feed_forward_length", 0, kLargest, 0));
+  GALVANI_TRY(const int64_t feed_forward,
+              keys.uniform("feed_forward_length", layers,
+                           experts_width > 0 ? std::optional(experts_width) : std::optional<int64_t>()));
   GALVANI_TRY(const int64_t head_dim,
               keys.integer("attention.key_length", 1, 65536, std::max<int64_t>(hidden / heads, 1)));
   GALVANI_TRY(const int64_t value_dim, keys.integer("attention.value_length", 1, 65536, head_dim));
@@ -204,6 +208,12 @@ Result<GgufConfig> read_gguf_config(const GgufFile& file) {
     GALVANI_TRY_VOID(add_qwen3moe(keys, config));
   } else if (result.architecture == "gpt-oss") {
     GALVANI_TRY_VOID(add_gpt_oss(keys, config));
+  } else if (result.architecture == "qwen35" || result.architecture == "qwen35moe" ||
+             result.architecture == "qwen3next") {
+    const int64_t blocks = config["num_hidden_layers"].get<int64_t>();
+    GALVANI_TRY_VOID(add_hybrid(keys, config, result.architecture));
+    result.norms_folded = true;
+    result.predicts_ahead = config["num_hidden_layers"].get<int64_t>() < blocks;
   } else {
     GALVANI_TRY_VOID(add_pre_norm(keys, config, result.architecture));
   }

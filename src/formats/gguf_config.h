@@ -9,6 +9,7 @@ struct GgufConfig {
   HfConfig hf;                   ///< config, an empty generation config, eos ids
   std::string architecture;      ///< general.architecture
   bool norms_folded = false;     ///< norm weights hold 1+w
+  bool predicts_ahead = false;   ///< blocks from num_hidden_layers on are a multi-token prediction head
   int64_t interleaved_head = 0;  ///< head_dim when q/k rows are stored interleaved (llama), else 0
 };
 

@@ -16,6 +16,10 @@ Result<std::unique_ptr<Model>> load_mixtral(quant::Checkpoint& checkpoint, exec:
 Result<std::unique_ptr<Model>> load_olmoe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen2(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen3(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_qwen3_5(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
+Result<std::unique_ptr<Model>> load_qwen3_5_moe(quant::Checkpoint& checkpoint, exec::Ops& ops,
+                                                const Progress& progress);
+Result<std::unique_ptr<Model>> load_qwen3_next(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 Result<std::unique_ptr<Model>> load_qwen3_moe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress);
 
 }  // namespace galvani::models

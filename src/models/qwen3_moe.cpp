@@ -1,7 +1,5 @@
 // Qwen3 MoE (models.md 3.4): Qwen3's attention, experts instead of the MLP in all layers but those that the config
 // names.
-#include <algorithm>
-
 #include "core/error.h"
 #include "models/blocks/common_config.h"
 #include "models/blocks/decoder.h"
@@ -9,19 +7,6 @@
 #include "models/families.h"
 
 namespace galvani::models {
-namespace {
-
-/// Layer i has experts iff it is not listed in mlp_only_layers and (i + 1) is a multiple of decoder_sparse_step.
-Result<std::vector<bool>> expert_layers(formats::ConfigReader& config, int layers, int experts) {
-  GALVANI_TRY(const std::vector<int64_t> dense, config.integers("mlp_only_layers", 0, layers - 1));
-  GALVANI_TRY(const int64_t step, config.integer("decoder_sparse_step", 1, int64_t{1} << 24, 1));
-  std::vector<bool> result;
-  for (int64_t i = 0; i < layers; ++i)
-    result.push_back(experts > 0 && (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end());
-  return result;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Model>> load_qwen3_moe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress) {
   formats::ConfigReader config(checkpoint.config(), checkpoint.path().string());

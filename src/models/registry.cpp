@@ -28,7 +28,12 @@ constexpr Row kFamilies[] = {
     {"olmoe", load_olmoe},
     {"qwen2", load_qwen2},
     {"qwen3", load_qwen3},
+    {"qwen3_5", load_qwen3_5},
+    {"qwen3_5_moe", load_qwen3_5_moe},
+    {"qwen3_5_moe_text", load_qwen3_5_moe},
+    {"qwen3_5_text", load_qwen3_5},
     {"qwen3_moe", load_qwen3_moe},
+    {"qwen3_next", load_qwen3_next},
 };
 // clang-format on
 

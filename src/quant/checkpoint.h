@@ -57,6 +57,8 @@ class Checkpoint {
   virtual Result<Shape> shape(const std::string& name) const = 0;
   /// Accept these tensors without using them (vision towers, mtp, rotary buffers): `prefix` of the full name.
   virtual void ignore_prefix(const std::string& prefix) = 0;
+  /// Every tensor, ignorable ones too; sorted.
+  virtual std::vector<std::string> names() const = 0;
   /// Tensors nobody asked for, ignorable ones left out; sorted.
   virtual std::vector<std::string> unused() const = 0;
 };

@@ -59,6 +59,11 @@ class FolderCheckpoint final : public Checkpoint {
 
   bool has(const std::string& name) const override { return tensors_.contains(name); }
   void ignore_prefix(const std::string& prefix) override { use_.ignore_prefix(prefix); }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> result;
+    for (const auto& [name, tensor] : tensors_) result.push_back(name);
+    return result;
+  }
   std::vector<std::string> unused() const override {
     std::vector<std::string> result;
     for (const auto& [name, tensor] : tensors_)

@@ -1,4 +1,6 @@
 /// GGUF files as checkpoints under Hugging Face names.
+#include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "core/error.h"
@@ -22,8 +24,7 @@ class GgufCheckpoint final : public Checkpoint {
     GALVANI_TRY(file_, formats::GgufFile::open(path));
     GALVANI_TRY(config_, formats::read_gguf_config(*file_));
     for (const auto& tensor : file_->tensors()) {
-      const auto name = formats::hf_name_of_gguf(config_.architecture, tensor.name);
-      const auto [it, added] = tensors_.emplace(name.value_or(tensor.name), &tensor);
+      const auto [it, added] = tensors_.emplace(name_of(tensor.name), &tensor);
       if (!added)
         return fail(ErrorCode::kCorrupt, "{}: tensors {} and {} mean the same thing", path.string(),
                     quote(it->second->name), quote(tensor.name));
@@ -41,6 +42,11 @@ class GgufCheckpoint final : public Checkpoint {
 
   bool has(const std::string& name) const override { return tensors_.contains(name); }
   void ignore_prefix(const std::string& prefix) override { use_.ignore_prefix(prefix); }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> result;
+    for (const auto& [name, tensor] : tensors_) result.push_back(name);
+    return result;
+  }
   std::vector<std::string> unused() const override {
     std::vector<std::string> result;
     for (const auto& [name, tensor] : tensors_)
@@ -82,6 +88,7 @@ class GgufCheckpoint final : public Checkpoint {
     use_.use(name);
     std::vector<float> values(static_cast<size_t>(count));
     decode_blocks(tensor.type, bytes.bytes.data(), count / formats::ggml_type_info(tensor.type).block, values.data());
+    if (name.ends_with(".linear_attn.A_log")) GALVANI_TRY_VOID(undo_decay(tensor, values));
     const RowMap map{interleaved_head(name.substr(0, name.rfind('.')))};
     if (map.in_order() || tensor.shape.rank() != 1) return values;
     if (count % map.head_dim != 0) return mismatch(tensor, fmt::format("whole heads of {}", map.head_dim));
@@ -91,6 +98,28 @@ class GgufCheckpoint final : public Checkpoint {
   }
 
  private:
+  /// Its Hugging Face name. Blocks after the model's own predict further tokens (models.md 7.2): they are called
+  /// "mtp.…" as Hugging Face calls them, and so left alone.
+  std::string name_of(const std::string& gguf) const {
+    const auto layers = config_.hf.config.find("num_hidden_layers");
+    if (gguf.starts_with("blk.") && layers != config_.hf.config.end()) {
+      const int64_t block = std::strtoll(gguf.c_str() + 4, nullptr, 10);
+      if (config_.predicts_ahead && block >= layers->get<int64_t>()) return "mtp." + gguf;
+    }
+    return formats::hf_name_of_gguf(config_.architecture, gguf).value_or(gguf);
+  }
+
+  /// GGUF holds −e^A_log.
+  Status undo_decay(const GgufTensor& tensor, std::vector<float>& values) const {
+    for (float& value : values) {
+      if (!(value < 0) || !std::isfinite(value))
+        return fail(ErrorCode::kCorrupt, "{}: tensor {} holds {}; it must hold negative numbers", path_.string(),
+                    quote(tensor.name), value);
+      value = static_cast<float>(std::log(-static_cast<double>(value)));
+    }
+    return {};
+  }
+
   MappedBytes bytes_of(const GgufTensor& tensor) const { return {file_->bytes(tensor), file_->map(tensor)}; }
 
   /// Head dimension where the rows of this module's tensors stand interleaved, else 0 (models.md 7.5).

@@ -171,11 +171,13 @@ const auto kModels = testing::Values(
     "hf/gemma4_edge",
     "hf/gpt_oss",
     "hf/llama",
+    "hf/qwen3_5",
     "hf/qwen3_moe",
     "mlx/deepseek_v3-4-32-affine",
     "mlx/gemma4_moe-5-64-affine",
     "mlx/olmoe-4-64-affine",
-    "mlx/qwen3-6-32-affine");
+    "mlx/qwen3-6-32-affine",
+    "mlx/qwen3_next-4-32-affine");
 // clang-format on
 
 INSTANTIATE_TEST_SUITE_P(Models, Invariance,

@@ -159,8 +159,11 @@ const auto kHuggingFace = ::testing::Values(
     "hf/olmoe",
     "hf/qwen2",
     "hf/qwen3",
+    "hf/qwen3_5",
     "hf/qwen3_moe",
-    "tiny/gemma4_moe");
+    "tiny/gemma4_moe",
+    "tiny/qwen3_5_moe",
+    "tiny/qwen3_next");
 const auto kMlx = ::testing::Values(
     "mlx/deepseek_v3-4-32-affine",
     "mlx/deepseek_v3-6-64-affine",
@@ -173,14 +176,18 @@ const auto kMlx = ::testing::Values(
     "mlx/olmoe-4-64-affine",
     "mlx/qwen2-5-64-affine",
     "mlx/qwen3-6-32-affine",
+    "mlx/qwen3_5-4-64-affine",
+    "mlx/qwen3_5_moe-4-64-affine",
     "mlx/qwen3_moe-4-32-affine",
-    "mlx/qwen3_moe-4-32-mxfp4");
+    "mlx/qwen3_moe-4-32-mxfp4",
+    "mlx/qwen3_next-4-32-affine");
 const auto kGguf = ::testing::Values(
     std::pair{"gguf/gemma3.gguf", "hf/gemma3"},
     std::pair{"gguf/gemma4_edge.gguf", "hf/gemma4_edge"},
     std::pair{"gguf/llama.gguf", "hf/llama"},
     std::pair{"gguf/qwen2.gguf", "hf/qwen2"},
     std::pair{"gguf/qwen3-00001-of-00002.gguf", "hf/qwen3"},
+    std::pair{"gguf/qwen35.gguf", "hf/qwen3_5"},
     std::pair{"gguf/qwen3moe.gguf", "hf/qwen3_moe"});
 // clang-format on
 

@@ -3,16 +3,55 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "quant/row_select.h"
 
 namespace galvani::models {
+namespace {
+
+/// One half of every head's rows of a q_proj that holds a gate beside each query.
+Result<exec::LinearPart> head_halves(const exec::LinearPart& both, const AttentionSpec& spec, int half) {
+  exec::LinearPart part;
+  std::vector<quant::RowRun> runs;
+  for (int64_t h = 0; h < spec.heads; ++h) {
+    const int64_t first = (2 * h + half) * spec.head_dim;
+    runs.push_back({.first = first, .count = spec.head_dim});
+    if (!both.bias.empty())
+      part.bias.insert(part.bias.end(), both.bias.begin() + first, both.bias.begin() + first + spec.head_dim);
+  }
+  GALVANI_TRY(part.matrix, quant::select_rows(both.matrix, std::move(runs)));
+  return part;
+}
+
+/// q, k and v as far as the spec has them, then with an output gate the gate.
+Result<exec::LinearRef> load_qkv(Loader& loader, const std::string& prefix, const AttentionSpec& spec) {
+  const int64_t q_rows = int64_t{spec.heads} * spec.head_dim, kv_rows = int64_t{spec.kv_heads} * spec.head_dim;
+  std::vector<exec::LinearPart> parts;
+  GALVANI_TRY(exec::LinearPart q,
+              loader.part({prefix + ".q_proj", spec.output_gate ? 2 * q_rows : q_rows}, spec.hidden, spec.qkv_bias));
+  if (spec.output_gate) {
+    GALVANI_TRY(exec::LinearPart queries, head_halves(q, spec, 0));
+    parts.push_back(std::move(queries));
+  } else {
+    parts.push_back(q);
+  }
+  for (const char* name : {".k_proj", ".v_proj"}) {
+    if (spec.reuse_kv || (spec.v_from_k && name[1] == 'v')) continue;
+    GALVANI_TRY(exec::LinearPart part, loader.part({prefix + name, kv_rows}, spec.hidden, spec.qkv_bias));
+    parts.push_back(std::move(part));
+  }
+  if (spec.output_gate) {
+    GALVANI_TRY(exec::LinearPart gate, head_halves(q, spec, 1));
+    parts.push_back(std::move(gate));
+  }
+  return loader.ops().load_linear(prefix + ".q_proj", parts);
+}
+
+}  // namespace
 
 Result<Attention> Attention::load(Loader& loader, const std::string& prefix, const AttentionSpec& spec) {
   Attention block;
   const int64_t q_rows = int64_t{spec.heads} * spec.head_dim, kv_rows = int64_t{spec.kv_heads} * spec.head_dim;
-  std::vector<MatrixSpec> qkv = {{prefix + ".q_proj", q_rows}};
-  if (!spec.reuse_kv) qkv.push_back({prefix + ".k_proj", kv_rows});
-  if (!spec.reuse_kv && !spec.v_from_k) qkv.push_back({prefix + ".v_proj", kv_rows});
-  GALVANI_TRY(block.layer_.qkv, loader.linear(qkv, spec.hidden, spec.qkv_bias));
+  GALVANI_TRY(block.layer_.qkv, load_qkv(loader, prefix, spec));
   GALVANI_TRY(block.out_, loader.linear({{prefix + ".o_proj", spec.hidden}}, q_rows, spec.out_bias));
   exec::AttentionLayer& layer = block.layer_;
   if (spec.qk_norm) {
@@ -36,6 +75,7 @@ Result<Attention> Attention::load(Loader& loader, const std::string& prefix, con
   layer.heads = spec.heads;
   layer.kv_heads = spec.kv_heads;
   layer.k_dim = layer.v_dim = spec.head_dim;
+  layer.output_gate = spec.output_gate;
   layer.rope = spec.rope;
   layer.kv_group = spec.kv_group;
   layer.kv_index = spec.kv_index;

@@ -19,6 +19,8 @@ struct AttentionSpec {
   bool v_norm = false;         ///< v / rms(v) over each head, without a weight (Gemma 4)
   bool v_from_k = false;       ///< no v_proj: v is k's projection (Gemma 4)
   bool reuse_kv = false;       ///< no k_proj, v_proj, k_norm: reads kv_group/kv_index of another layer (Gemma 4)
+  /// q_proj holds each head's gate after its query: [heads, 2 · head_dim] (Qwen3-Next).
+  bool output_gate = false;
   float eps = 1e-6f;
   exec::RopeRef rope;
   float scale = 0;  ///< 0: head_dim^-0.5

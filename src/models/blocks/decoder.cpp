@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <variant>
+
 #include "core/error.h"
 #include "models/blocks/kv_groups.h"
 
@@ -11,7 +13,7 @@ namespace {
 struct Layer {
   exec::Norm before_attention, before_mlp;
   std::optional<exec::Norm> after_attention, after_mlp;
-  Attention attention;
+  std::variant<Attention, GatedDelta> mixer;
   Mlp mlp;
   std::optional<Moe> moe;  // instead of the MLP
 };
@@ -26,7 +28,8 @@ class Decoder final : public Model {
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Layer& layer = layers_[i];
       ops.begin_layer(static_cast<int>(i));
-      layer.attention.forward(ops, layer.before_attention, layer.after_attention, x);
+      std::visit([&](const auto& mixer) { mixer.forward(ops, layer.before_attention, layer.after_attention, x); },
+                 layer.mixer);
       if (layer.moe)
         layer.moe->forward(ops, layer.before_mlp, layer.after_mlp, x);
       else
@@ -41,6 +44,15 @@ class Decoder final : public Model {
   Ends ends_;
   std::vector<Layer> layers_;
 };
+
+void assign_slots(GatedDeltaSpec& delta, size_t layer, exec::StateSpec& state) {
+  delta.conv_slot = static_cast<int>(state.slots.size());
+  state.slots.push_back({.name = fmt::format("layer {} convolution", layer),
+                         .shape = Shape({int64_t{delta.kernel} - 1, delta.channels()})});
+  delta.state_slot = static_cast<int>(state.slots.size());
+  state.slots.push_back({.name = fmt::format("layer {} delta net", layer),
+                         .shape = Shape({int64_t{delta.value_heads}, int64_t{delta.k_dim}, int64_t{delta.v_dim}})});
+}
 
 Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::string& prefix,
                          const DecoderLayerSpec& layer) {
@@ -57,7 +69,11 @@ Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::str
   } else {
     GALVANI_TRY(result.before_mlp, norm("post_attention_layernorm"));
   }
-  GALVANI_TRY(result.attention, Attention::load(loader, prefix + "self_attn", layer.attention));
+  if (layer.delta) {
+    GALVANI_TRY(result.mixer, GatedDelta::load(loader, prefix + "linear_attn", *layer.delta));
+  } else {
+    GALVANI_TRY(result.mixer, Attention::load(loader, prefix + "self_attn", layer.attention));
+  }
   if (layer.moe) {
     GALVANI_TRY(result.moe, Moe::load(loader, prefix, *layer.moe));
     return result;
@@ -71,7 +87,13 @@ Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::str
 Result<std::unique_ptr<Model>> load_decoder(DecoderSpec spec, Loader& loader) {
   auto model = std::make_unique<Decoder>();
   model->info_ = spec.info;
-  for (DecoderLayerSpec& layer : spec.layers) assign_kv(layer.attention, model->state_);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    DecoderLayerSpec& layer = spec.layers[i];
+    if (layer.delta)
+      assign_slots(*layer.delta, i, model->state_);
+    else
+      assign_kv(layer.attention, model->state_);
+  }
   GALVANI_TRY(model->ends_, Ends::load(loader, spec.ends));
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     GALVANI_TRY(Layer layer, load_layer(loader, spec, fmt::format("model.layers.{}.", i), spec.layers[i]));

@@ -9,14 +9,19 @@ namespace galvani::models {
 Result<exec::LinearRef> Loader::linear(const std::vector<MatrixSpec>& matrices, int64_t cols, bool bias) {
   std::vector<exec::LinearPart> parts;
   for (const MatrixSpec& spec : matrices) {
-    exec::LinearPart part;
-    GALVANI_TRY(part.matrix, checkpoint_.matrix(spec.module, spec.rows, cols));
-    if (bias) {
-      GALVANI_TRY(part.bias, checkpoint_.vector(spec.module + ".bias", spec.rows));
-    }
-    parts.push_back(std::move(part));
+    GALVANI_TRY(exec::LinearPart one, part(spec, cols, bias));
+    parts.push_back(std::move(one));
   }
   return ops_.load_linear(matrices.front().module, parts);
+}
+
+Result<exec::LinearPart> Loader::part(const MatrixSpec& matrix, int64_t cols, bool bias) {
+  exec::LinearPart part;
+  GALVANI_TRY(part.matrix, checkpoint_.matrix(matrix.module, matrix.rows, cols));
+  if (bias) {
+    GALVANI_TRY(part.bias, checkpoint_.vector(matrix.module + ".bias", matrix.rows));
+  }
+  return part;
 }
 
 Result<exec::Norm> Loader::norm(const std::string& name, int64_t dim, float eps, bool zero_centred) {

@@ -26,6 +26,8 @@ class Loader {
 
   /// The matrices stacked by rows into one product, all [rows, cols]; with `bias` their ".bias" vectors too.
   Result<exec::LinearRef> linear(const std::vector<MatrixSpec>& matrices, int64_t cols, bool bias = false);
+  /// One of them, for a product that is put together by hand.
+  Result<exec::LinearPart> part(const MatrixSpec& matrix, int64_t cols, bool bias = false);
   /// `name`.weight of `dim` elements. `zero_centred`: the family multiplies by 1 + w; a checkpoint whose norms are
   /// folded (the 1 already added) is read as it is.
   Result<exec::Norm> norm(const std::string& name, int64_t dim, float eps, bool zero_centred = false);

@@ -1,5 +1,6 @@
 #include "models/blocks/moe.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -75,6 +76,15 @@ Result<int> read_expert_count(formats::ConfigReader& config) {
 Result<int> read_active_experts(formats::ConfigReader& config, int fallback, const std::string& key) {
   GALVANI_TRY(const int64_t active, config.integer(key, 1, 65536, fallback));
   return static_cast<int>(active);
+}
+
+Result<std::vector<bool>> expert_layers(formats::ConfigReader& config, int layers, int experts) {
+  GALVANI_TRY(const std::vector<int64_t> dense, config.integers("mlp_only_layers", 0, layers - 1));
+  GALVANI_TRY(const int64_t step, config.integer("decoder_sparse_step", 1, int64_t{1} << 24, 1));
+  std::vector<bool> result;
+  for (int64_t i = 0; i < layers; ++i)
+    result.push_back(experts > 0 && (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end());
+  return result;
 }
 
 }  // namespace galvani::models

@@ -2,6 +2,7 @@
 /// Mixture of experts: router, experts and, where a family has one, the expert that serves every token (models.md 1.4).
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "formats/config_reader.h"
 #include "models/blocks/experts.h"
@@ -45,5 +46,9 @@ Result<int> read_expert_count(formats::ConfigReader& config);
 /// Experts a token uses.
 Result<int> read_active_experts(formats::ConfigReader& config, int fallback,
                                 const std::string& key = "num_experts_per_tok");
+
+/// Which layers have experts (Qwen's rule): layer i does iff mlp_only_layers does not list it and i + 1 is a multiple
+/// of decoder_sparse_step.
+Result<std::vector<bool>> expert_layers(formats::ConfigReader& config, int layers, int experts);
 
 }  // namespace galvani::models
