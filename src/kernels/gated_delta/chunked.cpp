@@ -31,7 +31,8 @@ struct DeltaChunk {
   alignas(64) float attend[kRows * kRows];                     // A
   alignas(64) float change[kRows * kColumns];                  // R, then V', for one block of columns
   alignas(64) float read[kRows * kColumns];                    // e^γ ⊙ (Q S), then O
-  float gamma[kRows], grown[kRows], left[kRows];               // γ, e^γ, e^(γ_c − γ)
+  float gamma[kRows], gamma_rest[kRows];                       // γ in two parts: f32 alone would blur differences
+  float grown[kRows], left[kRows];                             // e^γ, e^(γ_c − γ)
   std::vector<float> keys;                                     // Kᵀ, [k_dim, kRows]
   int count = 0;
 };
@@ -62,11 +63,13 @@ void weigh_pairs(const DeltaHead& head, int64_t first, int i, DeltaChunk& chunk)
         read[m] = hn::MulAdd(hn::Set(d, q[m * head.stride + e]), keys, read[m]);
       }
     }
-    const F32Vec gamma = hn::LoadU(d, chunk.gamma + j);
+    const F32Vec gamma = hn::LoadU(d, chunk.gamma + j), rest = hn::LoadU(d, chunk.gamma_rest + j);
     GALVANI_UNROLL
     for (int m = 0; m < kTokens; ++m) {
       // Beyond the diagonal the difference is positive and what comes out is not read; at most 0 keeps it finite.
-      const F32Vec decay = exp_full(d, at_most(d, hn::Sub(hn::Set(d, chunk.gamma[i + m]), gamma), 0.0f));
+      const F32Vec since =
+          hn::Add(hn::Sub(hn::Set(d, chunk.gamma[i + m]), gamma), hn::Sub(hn::Set(d, chunk.gamma_rest[i + m]), rest));
+      const F32Vec decay = exp_full(d, at_most(d, since, 0.0f));
       const F32Vec beta = hn::Set(d, head.beta[(first + i + m) * head.gate_stride]);
       hn::StoreU(hn::Mul(hn::Mul(known[m], decay), beta), d, chunk.lower + (i + m) * kStride + j);
       hn::StoreU(hn::Mul(read[m], decay), d, chunk.attend + (i + m) * kStride + j);
@@ -233,15 +236,17 @@ void prepare_chunk(const DeltaHead& head, int64_t first, int count, DeltaChunk& 
   for (int t = 0; t < count; ++t) {
     sum += head.log_g[(first + t) * head.gate_stride];
     chunk.gamma[t] = static_cast<float>(sum);
+    chunk.gamma_rest[t] = static_cast<float>(sum - double{chunk.gamma[t]});
   }
   std::fill(chunk.gamma + count, chunk.gamma + DeltaChunk::kRows, chunk.gamma[count - 1]);
+  std::fill(chunk.gamma_rest + count, chunk.gamma_rest + DeltaChunk::kRows, chunk.gamma_rest[count - 1]);
   const F32 d;
   const int lanes = static_cast<int>(hn::Lanes(d));
-  const F32Vec end = hn::Set(d, chunk.gamma[count - 1]);
+  const F32Vec end = hn::Set(d, chunk.gamma[count - 1]), end_rest = hn::Set(d, chunk.gamma_rest[count - 1]);
   for (int t = 0; t < count; t += lanes) {
-    const F32Vec gamma = hn::LoadU(d, chunk.gamma + t);
+    const F32Vec gamma = hn::LoadU(d, chunk.gamma + t), rest = hn::LoadU(d, chunk.gamma_rest + t);
     hn::StoreU(exp_full(d, gamma), d, chunk.grown + t);
-    hn::StoreU(exp_full(d, hn::Sub(end, gamma)), d, chunk.left + t);
+    hn::StoreU(exp_full(d, hn::Add(hn::Sub(end, gamma), hn::Sub(end_rest, rest))), d, chunk.left + t);
   }
   chunk.keys.resize(static_cast<size_t>(head.k_dim) * kStride);
   const int padded = (count + lanes - 1) / lanes * lanes;
