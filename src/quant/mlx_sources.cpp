@@ -19,6 +19,23 @@ int64_t packed_bytes(int64_t rows, int64_t cols, int64_t bits) {
   return total / 8;
 }
 
+/// Index of the first NaN or infinity of `count` elements from `begin`, or -1.
+int64_t first_not_finite(DType type, const std::byte* base, int64_t begin, int64_t count) {
+  const bool half = type != DType::kF32;
+  const uint32_t exponent = type == DType::kF32 ? 0x7f800000u : type == DType::kBF16 ? 0x7f80u : 0x7c00u;
+  const auto bad = [&](int64_t i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, base + i * (half ? 2 : 4), half ? 2 : 4);
+    return (bits & exponent) == exponent;
+  };
+  bool any = false;
+  for (int64_t i = begin; i < begin + count; ++i) any |= bad(i);
+  if (!any) return -1;
+  int64_t i = begin;
+  while (!bad(i)) ++i;
+  return i - begin;
+}
+
 class DenseSource final : public MatrixSource {
  public:
   DenseSource(std::string name, MappedBytes bytes, DType dtype, int64_t rows, int64_t cols, RowMap map)
@@ -74,6 +91,7 @@ class AffineSource final : public MatrixSource {
   Status dequant_rows(int64_t r0, int64_t r1, float* out) const override {
     GALVANI_TRY_VOID(check_rows(r0, r1));
     GALVANI_TRY_VOID(check_files());
+    GALVANI_TRY_VOID(check_scales(r0, r1, 0, view_.groups()));
     affine_dequant_rows(view_, r0, r1, out);
     return {};
   }
@@ -81,6 +99,7 @@ class AffineSource final : public MatrixSource {
   Result<AffineTensor> affine(int64_t r0, int64_t r1, int64_t c0, int64_t c1) const override {
     GALVANI_TRY_VOID(check_block(r0, r1, c0, c1));
     GALVANI_TRY_VOID(check_files());
+    GALVANI_TRY_VOID(check_scales(r0, r1, c0 / group_, c1 / group_));
     AffineTensor out = make_affine_tensor(r1 - r0, c1 - c0, bits_, group_, dtype_);
     if (out.storage.empty()) return out;
     copy_columns(view_.codes, view_.row_code_bytes(), c0 * bits_ / 8, out.view.row_code_bytes(), r0, r1, out,
@@ -96,6 +115,16 @@ class AffineSource final : public MatrixSource {
     GALVANI_TRY_VOID(codes_.check());
     if (scales_.map != codes_.map) GALVANI_TRY_VOID(scales_.check());
     if (biases_.map != codes_.map) GALVANI_TRY_VOID(biases_.check());
+    return {};
+  }
+
+  /// A NaN or infinity among these rows' scales and biases is an error: it would spread to everything.
+  Status check_scales(int64_t r0, int64_t r1, int64_t g0, int64_t g1) const {
+    for (const auto& [data, what] : {std::pair{view_.scales, "scale"}, std::pair{view_.biases, "bias"}})
+      for (int64_t r = r0; r < r1; ++r)
+        if (const int64_t bad = first_not_finite(dtype_, data, r * view_.groups() + g0, g1 - g0); bad >= 0)
+          return fail(ErrorCode::kCorrupt, "{}: the {} of row {}, group {} is not a finite number; the file is damaged",
+                      name_, what, r, g0 + bad);
     return {};
   }
 
@@ -141,6 +170,10 @@ class FpSource final : public MatrixSource {
     const int64_t groups = cols_ / group_, half = group_ / 2;
     const auto* codes = reinterpret_cast<const uint8_t*>(codes_.bytes.data()) + r0 * cols_ * bits_ / 8;
     const auto* scales = reinterpret_cast<const uint8_t*>(scales_.bytes.data()) + r0 * groups;
+    for (int64_t g = 0; g < (r1 - r0) * groups; ++g)  // E8M0's NaN is 255, E4M3's are 0x7f and 0xff
+      if (kind_ == MatrixKind::kNvfp4 ? (scales[g] & 0x7f) == 0x7f : scales[g] == 0xff)
+        return fail(ErrorCode::kCorrupt, "{}: the scale of row {}, group {} is NaN; the file is damaged", name_,
+                    r0 + g / groups, g % groups);
     for (int64_t g = 0; g < (r1 - r0) * groups; ++g) {
       if (kind_ == MatrixKind::kMxfp8) {
         const float scale = e8m0(scales[g]);

@@ -149,6 +149,49 @@ TEST(Mlx, FloatFormatsByDefinition) {
   EXPECT_EQ(e8m0_half(128), 1.0f);
 }
 
+TEST(Mlx, ScalesThatAreNoNumbersAreNamed) {
+  std::vector<float> out(4 * 128);
+  const auto with = [](const char* part, size_t at, DType type, uint16_t value) {
+    Folder folder;
+    folder.add("m.weight", DType::kU32, Shape{4, 16}, folder.random(256));
+    for (const char* name : {".scales", ".biases"}) {
+      auto bytes = folder.random_bf16(8);
+      if (std::string(name) == part) std::memcpy(bytes.data() + 2 * at, &value, 2);
+      if (type == DType::kF16 && std::string(name) != part)
+        for (size_t i = 1; i < bytes.size(); i += 2) bytes[i] &= 0x3f;
+      folder.add(std::string("m") + name, type, Shape{4, 2}, bytes);
+    }
+    auto checkpoint = folder.open(kAffine4);
+    EXPECT_TRUE(checkpoint);
+    return *(*checkpoint)->matrix("m", 4, 128);
+  };
+  const auto nan = with(".scales", 5, DType::kBF16, 0x7fc1);
+  expect_error(nan->affine(0, 4, 0, 128), "m: the scale of row 2, group 1 is not a finite number");
+  expect_error(nan->dequant_rows(2, 3, out.data()), "row 2, group 1");
+  EXPECT_TRUE(nan->dequant_rows(0, 2, out.data())) << "the other rows are good";
+  EXPECT_TRUE(nan->affine(2, 3, 0, 64)) << "and so are other columns";
+  const auto infinite = with(".biases", 0, DType::kBF16, 0xff80);
+  expect_error(infinite->affine(0, 4, 0, 128), "m: the bias of row 0, group 0");
+  const auto half = with(".biases", 7, DType::kF16, 0x7c00);
+  expect_error(half->dequant_rows(3, 4, out.data()), "m: the bias of row 3, group 1");
+
+  for (const auto& [mode, bits, group, code] :
+       {std::tuple{"mxfp4", 4, 32, 0xff}, {"mxfp8", 8, 32, 0xff}, {"nvfp4", 4, 16, 0x7f}, {"nvfp4", 4, 16, 0xff}}) {
+    Folder folder;
+    folder.add("m.weight", DType::kU32, Shape{4, 128 * bits / 32}, folder.random(static_cast<size_t>(64 * bits)));
+    std::vector<uint8_t> scales(static_cast<size_t>(4 * 128 / group), 100);
+    scales.back() = static_cast<uint8_t>(code);
+    folder.add("m.scales", DType::kU8, Shape{4, 128 / group}, scales);
+    auto checkpoint = folder.open(std::string(R"({"quantization":{"mode":")") + mode + "\"}}");
+    ASSERT_TRUE(checkpoint);
+    auto matrix = (*checkpoint)->matrix("m", 4, 128);
+    ASSERT_TRUE(matrix) << matrix.error().message;
+    expect_error((*matrix)->dequant_rows(1, 4, out.data()),
+                 fmt::format("m: the scale of row 3, group {} is NaN", 128 / group - 1));
+    EXPECT_TRUE((*matrix)->dequant_rows(0, 3, out.data()));
+  }
+}
+
 TEST(Mlx, OverridesAreHonouredInSilence) {
   Folder folder;
   folder.affine("model.a", 4, 128, 4, 64);
