@@ -1,42 +1,15 @@
 #include "cli/cli.h"
 
-#include <unistd.h>
-
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 
 #include "cli/environment.h"
 #include "cli/hf_cache.h"
+#include "cli/progress_bar.h"
 #include "core/error.h"
 
 namespace galvani::cli {
-namespace {
-
-// A bar on a terminal, once the load has taken a second; nothing in logs and pipes.
-class ProgressBar {
- public:
-  void operator()(double share) {
-    if (!isatty(STDERR_FILENO)) return;
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    if (elapsed.count() < 1.0 && !shown_) return;
-    shown_ = true;
-    constexpr int kWidth = 32;
-    const int filled = static_cast<int>(share * kWidth);
-    std::fprintf(stderr, "\rloading [%.*s%*s] %3.0f %%", filled, "################################", kWidth - filled,
-                 "", 100 * share);
-    if (share >= 1.0) std::fprintf(stderr, "\r%*s\r", kWidth + 20, "");
-    std::fflush(stderr);
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool shown_ = false;
-};
-
-}  // namespace
-
 void ModelFlags::add_to(CLI::App& verb, bool run) {
   auto* model_flag = verb.add_option("-m,--model", model, "folder with config.json and safetensors, or a .gguf file");
   auto* hf_flag = verb.add_option("--hf", hf, "org/repo in the local Hugging Face cache (also spelled -hf)");
@@ -77,7 +50,7 @@ Result<LoadOptions> ModelFlags::load_options() const {
       return fail(ErrorCode::kInvalidArgument, "--arm {}: write it as op=name, e.g. qmatmul=rows", arm);
     options.arms.emplace_back(arm.substr(0, equals), arm.substr(equals + 1));
   }
-  options.progress = ProgressBar();
+  options.progress = ProgressBar("loading");
   GALVANI_TRY(const DebugSwitches switches, debug_switches());
   options.poison = switches.poison;
   options.trace_plan = switches.trace_plan;

@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   add_inspect(app, action);
   add_tokenize(app, action);
   add_eval(app, action);
+  add_quantize(app, action);
   add_doctor(app, action);
   try {
     app.parse(arguments(argc, argv));
@@ -89,6 +90,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   occupy_closed_streams();
   std::signal(SIGBUS, on_bus_error);
+  std::signal(SIGXFSZ, SIG_IGN);  // likewise a file larger than the limit
   std::signal(SIGPIPE, SIG_IGN);  // a write that fails says so, and the exit code is one of ours
   try {
     return run(argc, argv);

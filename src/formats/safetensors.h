@@ -13,6 +13,7 @@
 
 #include "core/file_map.h"
 #include "core/tensor_view.h"
+#include "formats/atomic_file.h"
 
 namespace galvani::formats {
 
@@ -80,6 +81,31 @@ struct SafetensorsToWrite {
   DType dtype = DType::kF32;
   Shape shape;
   std::span<const std::byte> bytes;
+};
+
+/// Writes a file piece by piece: the header is known from the start, the tensors' bytes follow in order. The file
+/// appears under its name at finish(), complete, or not at all.
+class SafetensorsWriter {
+ public:
+  struct Tensor {
+    std::string name;
+    DType dtype = DType::kF32;
+    Shape shape;
+  };
+  /// Data starts 64-byte aligned. Error: two tensors of one name, names that are not UTF-8, sizes beyond 63 bits.
+  static Result<SafetensorsWriter> create(const std::filesystem::path& path, const std::vector<Tensor>& tensors,
+                                          const std::map<std::string, std::string>& metadata);
+  /// Bytes of all tensors together, which finish() compares with what was appended.
+  uint64_t total_bytes() const noexcept { return total_; }
+  Status append(std::span<const std::byte> bytes);
+  Status finish();
+
+ private:
+  SafetensorsWriter(AtomicFile file, uint64_t total, std::string label)
+      : file_(std::move(file)), total_(total), label_(std::move(label)) {}
+  AtomicFile file_;
+  uint64_t total_, written_ = 0;
+  std::string label_;
 };
 
 /// Writes all tensors under a temporary name in the same folder, syncs, then renames: `path` is either the old file or

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "formats/atomic_file.h"
 #include "formats/quoted.h"
 #include "formats/safetensors.h"
 
@@ -35,8 +34,9 @@ const char* safetensors_name(DType type) {
 
 }  // namespace
 
-Status write_safetensors(const std::filesystem::path& path, const std::vector<SafetensorsToWrite>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
+                                                    const std::vector<Tensor>& tensors,
+                                                    const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::set<std::string> names;
@@ -45,16 +45,16 @@ Status write_safetensors(const std::filesystem::path& path, const std::vector<Sa
     GALVANI_TRY(const int64_t elements, tensor.shape.elements());
     int64_t bytes = 0;
     if (__builtin_mul_overflow(elements, dtype_bytes(tensor.dtype), &bytes) ||
-        static_cast<uint64_t>(bytes) != tensor.bytes.size())
-      return fail(ErrorCode::kInvalidArgument, "cannot write tensor {}: {} {} does not take {} bytes",
-                  quote(tensor.name), dtype_name(tensor.dtype), tensor.shape.str(), tensor.bytes.size());
+        offset > (uint64_t{1} << 62) - static_cast<uint64_t>(bytes))
+      return fail(ErrorCode::kInvalidArgument, "cannot write tensor {}: {} {} is too large", quote(tensor.name),
+                  dtype_name(tensor.dtype), tensor.shape.str());
     if (tensor.name == "__metadata__" || !names.insert(tensor.name).second)
       return fail(ErrorCode::kInvalidArgument, "cannot write two tensors of the name {}, or one called __metadata__",
                   quote(tensor.name));
     header[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)},
                            {"shape", tensor.shape.dims()},
-                           {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-    offset += tensor.bytes.size();
+                           {"data_offsets", {offset, offset + static_cast<uint64_t>(bytes)}}};
+    offset += static_cast<uint64_t>(bytes);
   }
   std::string text;
   try {
@@ -68,8 +68,35 @@ Status write_safetensors(const std::filesystem::path& path, const std::vector<Sa
   for (int i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
   GALVANI_TRY_VOID(file.write(length));
   GALVANI_TRY_VOID(file.write(std::as_bytes(std::span(text))));
-  for (const auto& tensor : tensors) GALVANI_TRY_VOID(file.write(tensor.bytes));
-  return file.commit();
+  return SafetensorsWriter(std::move(file), offset, path.string());
+}
+
+Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  written_ += bytes.size();
+  return file_.write(bytes);
+}
+
+Status SafetensorsWriter::finish() {
+  if (written_ != total_)
+    return fail(ErrorCode::kInternal, "{}: {} bytes of tensors were announced, {} written", label_, total_, written_);
+  return file_.commit();
+}
+
+Status write_safetensors(const std::filesystem::path& path, const std::vector<SafetensorsToWrite>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  std::vector<SafetensorsWriter::Tensor> entries;
+  for (const auto& tensor : tensors) {
+    GALVANI_TRY(const int64_t elements, tensor.shape.elements());
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(elements, dtype_bytes(tensor.dtype), &bytes) ||
+        static_cast<uint64_t>(bytes) != tensor.bytes.size())
+      return fail(ErrorCode::kInvalidArgument, "cannot write tensor {}: {} {} does not take {} bytes",
+                  quote(tensor.name), dtype_name(tensor.dtype), tensor.shape.str(), tensor.bytes.size());
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  GALVANI_TRY(auto writer, SafetensorsWriter::create(path, entries, metadata));
+  for (const auto& tensor : tensors) GALVANI_TRY_VOID(writer.append(tensor.bytes));
+  return writer.finish();
 }
 
 }  // namespace galvani::formats
