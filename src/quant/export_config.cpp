@@ -97,7 +97,7 @@ Result<ordered_json> export_config(const nlohmann::json& source, bool tied) {
     set_missing(config, "head_dim",
                 config["hidden_size"].get<int64_t>() / config["num_attention_heads"].get<int64_t>());
   if (type == "gemma3") type = "gemma3_text";  // the text model alone
-  if (type == "gemma4") type = "gemma4_text";
+  if (type.starts_with("gemma4")) type = "gemma4_text";
   config["model_type"] = type;
   if (type == "gemma4_text") GALVANI_TRY_VOID(add_gemma4_keys(config));
 

@@ -28,6 +28,8 @@ constexpr Family kFamilies[] = {
     {"gemma3_text"},
     {"gemma4"},
     {"gemma4_text"},
+    {"gemma4_unified"},
+    {"gemma4_unified_text"},
     {"deepseek_v3"},
     {"qwen3_next", false, true},
     {"qwen3_5", true, true},
@@ -175,6 +177,7 @@ class Planner {
     const std::string module = weight ? name.substr(0, name.size() - 7) : name;
     for (const char* part : {".scales", ".biases"})
       if (name.ends_with(part) && checkpoint_.has(name.substr(0, name.size() - 7) + ".weight")) return {};
+    if (name.ends_with(".weight_scale_inv")) return {};  // part of an fp8 matrix
     if (name == "rope_freqs.weight")
       return fail(ErrorCode::kUnsupported,
                   "{} holds Llama 3's rope factors as a tensor, which an MLX checkpoint cannot; quantize the Hugging "

@@ -172,14 +172,18 @@ const auto kMlx = ::testing::Values(
     "mlx/gemma4_moe-5-64-affine",
     "mlx/llama-3-32-affine",
     "mlx/llama-4-64-affine",
+    "mlx/llama-8-32-mxfp8",
+    "mlx/llama-mixed-128-affine",
     "mlx/mixtral-2-32-affine",
     "mlx/olmoe-4-64-affine",
     "mlx/qwen2-5-64-affine",
+    "mlx/qwen3-4-16-nvfp4",
     "mlx/qwen3-6-32-affine",
     "mlx/qwen3_5-4-64-affine",
     "mlx/qwen3_5_moe-4-64-affine",
     "mlx/qwen3_moe-4-32-affine",
     "mlx/qwen3_moe-4-32-mxfp4",
+    "mlx/qwen3_moe-5-128-affine",
     "mlx/qwen3_next-4-32-affine");
 const auto kGguf = ::testing::Values(
     std::pair{"gguf/gemma3.gguf", "hf/gemma3"},
