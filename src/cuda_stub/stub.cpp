@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "cuda/blas.h"
 #include "cuda/choose_device.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -93,5 +94,13 @@ void PinnedBuffer::reset() {}
 Result<MemoryPool> MemoryPool::create(CudaDevice&, std::string) { return no_cuda(); }
 Result<void*> MemoryPool::allocate(Stream&, size_t) { return no_cuda(); }
 Status MemoryPool::free(Stream&, void*) { return no_cuda(); }
+
+struct Blas::Plan {};
+Result<std::unique_ptr<Blas>> Blas::create(CudaDevice&) { return no_cuda(); }
+Blas::~Blas() = default;
+Status Blas::multiply(Stream&, const DenseProduct&, void*) { return no_cuda(); }
+Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice&, const void*, int64_t, int64_t, int64_t, int) {
+  return no_cuda();
+}
 
 }  // namespace galvani::cuda

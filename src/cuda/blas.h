@@ -1,0 +1,58 @@
+#pragma once
+/// Dense matrix products by cuBLASLt, and the tensor maps of the copy engine. No CUDA include.
+#include <array>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "core/dtype.h"
+#include "cuda/stream.h"
+
+namespace galvani::cuda {
+
+/// y[m, n] (+)= Σ_k x[m, k] · w[n, k], row-major, sums in f32.
+struct DenseProduct {
+  int64_t m = 0, n = 0, k = 0;
+  const void* x = nullptr;
+  int64_t x_stride = 0;  ///< elements between rows
+  const void* w = nullptr;
+  int64_t w_stride = 0;
+  void* y = nullptr;
+  int64_t y_stride = 0;
+  DType in = DType::kBF16;  ///< of x and w: bf16, f16 or f32
+  DType out = DType::kF32;  ///< f32, or as `in`
+  bool add = false;         ///< y += instead of y =
+};
+
+/// One cuBLASLt handle. One thread at a time; calls can be captured.
+class Blas {
+ public:
+  static Result<std::unique_ptr<Blas>> create(CudaDevice& device);
+  ~Blas();
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  /// What cuBLASLt may use besides; a fixed workspace makes two runs choose alike.
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+  /// `workspace`: kWorkspaceBytes of device memory, 256-byte aligned. Errors: kUnsupported when cuBLASLt has no
+  /// algorithm for these types and strides.
+  Status multiply(Stream& stream, const DenseProduct& product, void* workspace);
+
+ private:
+  struct Plan;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int, int, bool, int>;
+  explicit Blas(CudaDevice& device) : device_(device) {}
+  Result<const Plan*> plan(const DenseProduct& product);
+
+  CudaDevice& device_;
+  void* handle_ = nullptr;
+  std::map<Key, std::shared_ptr<Plan>> plans_;
+};
+
+/// A CUtensorMap of a row-major matrix of 16-bit elements [rows, cols], row stride in elements, boxes of box_rows × 64
+/// columns with the 128-byte swizzle, zeros outside the matrix. `data` and the stride in bytes must be multiples of 16.
+Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice& device, const void* data, int64_t rows, int64_t cols,
+                                                 int64_t stride, int box_rows);
+
+}  // namespace galvani::cuda
