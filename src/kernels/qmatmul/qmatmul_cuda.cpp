@@ -1,0 +1,149 @@
+#include "kernels/qmatmul/qmatmul_cuda.h"
+
+#include <cstring>
+
+#include "core/error.h"
+#include "cuda/launch.h"
+#include "kernels/qmatmul/a16_pack.h"
+
+namespace galvani::kernels {
+namespace {
+
+QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Arithmetic arithmetic, const CudaResult& y,
+                              const QmatmulCuda::Options& options) {
+  QmatmulCudaProblem p;
+  p.m = x.m, p.n = w.rows, p.k = w.cols;
+  p.format = w.format, p.arithmetic = arithmetic;
+  p.x_aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 && w.cols % 8 == 0;
+  p.y_16 = y.as_x, p.add = y.add;
+  p.workspace_bytes = options.expand_bytes, p.forced = options.forced;
+  return p;
+}
+
+}  // namespace
+
+Result<CudaMatrix> qmatmul_cuda_upload(cuda::Stream& stream, const quant::MatrixSource& source, int64_t r0,
+                                       int64_t r1) {
+  CudaMatrix w;
+  w.rows = r1 - r0, w.cols = source.cols();
+  GALVANI_TRY(w.format, a16_format_of(source));
+  const auto bytes = static_cast<size_t>(w.packed_bytes());
+  GALVANI_TRY(cuda::PinnedBuffer staged, cuda::PinnedBuffer::allocate(stream.device(), bytes, "packed weights"));
+  GALVANI_TRY_VOID(a16_pack(source, r0, r1, {staged.as<std::byte>(), bytes}));
+  GALVANI_TRY(w.owner, cuda::DeviceBuffer::allocate(stream.device(), bytes, "weights"));
+  w.data = w.owner.as<unsigned char>();
+  GALVANI_TRY_VOID(stream.to_device(w.owner.data(), staged.data(), bytes));
+  GALVANI_TRY_VOID(stream.synchronize());
+  return w;
+}
+
+std::optional<QmatmulCudaArm> qmatmul_cuda_arm_from_name(std::string_view name) {
+  for (int i = 0; i < kQmatmulCudaArms; ++i)
+    if (name == qmatmul_cuda_arm_name(static_cast<QmatmulCudaArm>(i))) return static_cast<QmatmulCudaArm>(i);
+  return std::nullopt;
+}
+
+Result<std::unique_ptr<QmatmulCuda>> QmatmulCuda::create(std::shared_ptr<cuda::CudaDevice> device,
+                                                         const Options& options) {
+  auto result = std::make_unique<QmatmulCuda>();
+  result->options_ = options;
+  if (options.expand_bytes > 0) {
+    result->options_.expand_bytes = (options.expand_bytes + 255) / 256 * 256;
+    GALVANI_TRY(result->blas_, cuda::Blas::create(*device));
+    GALVANI_TRY(result->workspace_,
+                cuda::DeviceBuffer::allocate(
+                    *device, static_cast<size_t>(result->options_.expand_bytes) + cuda::Blas::kWorkspaceBytes,
+                    "qmatmul workspace"));
+  }
+  result->device_ = std::move(device);
+  return result;
+}
+
+QmatmulCudaPlan QmatmulCuda::plan(const CudaMatrix& w, const CudaActivations& x, Arithmetic arithmetic,
+                                  const CudaResult& y) const {
+  return qmatmul_cuda_plan(device_->caps(), problem_of(w, x, arithmetic, y, options_), options_.crossovers);
+}
+
+Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaActivations& x, Arithmetic arithmetic,
+                        const CudaResult& y) {
+  const QmatmulCudaProblem p = problem_of(w, x, arithmetic, y, options_);
+  const QmatmulCudaPlan plan = qmatmul_cuda_plan(device_->caps(), p, options_.crossovers);
+  if (!plan.ok)
+    return fail(ErrorCode::kUnsupported, "no kernel for {} tokens × [{}, {}], {} bits, group {}, in {}: {}", p.m, p.n,
+                p.k, p.format.bits, p.format.group, arithmetic_name(arithmetic), plan.reason);
+  QmatmulArgs args = qmatmul_cuda_args(p);
+  args.w = w.data;
+  args.x = x.data, args.x_stride = x.stride;
+  args.y = y.data, args.y_stride = y.stride;
+  // Only an output without gaps between its rows is written completely.
+  const bool poison = !y.add && (y.stride == w.rows || x.m == 1);
+  const size_t y_bytes = poison ? static_cast<size_t>(x.m * w.rows * (y.as_x ? 2 : 4)) : 0;
+  switch (plan.arm) {
+    case QmatmulCudaArm::kWgmma: return run_wgmma(stream, plan, args, y_bytes);
+    case QmatmulCudaArm::kExpand: return run_expand(stream, plan, args);
+    case QmatmulCudaArm::kMma: {
+      GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
+      cuda::LaunchConfig config;
+      config.grid = {static_cast<unsigned>(plan.grid_x), static_cast<unsigned>(plan.grid_y)};
+      config.block = {static_cast<unsigned>(plan.threads)};
+      config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
+      if (y_bytes > 0) config.outputs[0] = {y.data, y_bytes};
+      return cuda::launch(stream, *kernel, config, args);
+    }
+    default: return run_few(stream, plan, args, y_bytes);
+  }
+}
+
+Status QmatmulCuda::run_few(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes) {
+  GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
+  QmatmulFewArgs few = plan.few.args;
+  few.p = args;
+  cuda::LaunchConfig config;
+  config.grid = {static_cast<unsigned>(plan.grid_x)};
+  config.block = {static_cast<unsigned>(plan.threads)};
+  config.dynamic_smem = plan.smem;
+  config.cluster = {static_cast<unsigned>(plan.cluster)};
+  config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
+  if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};
+  return cuda::launch(stream, *kernel, config, few);
+}
+
+Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes) {
+  GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
+  QmatmulWgmmaArgs wgmma = plan.wgmma;
+  wgmma.p = args;
+  GALVANI_TRY(const auto bytes, cuda::tensor_map_2d(*device_, args.x, args.m, args.k, args.x_stride, plan.tokens));
+  TensorMap map;
+  std::memcpy(map.bytes, bytes.data(), sizeof(map.bytes));
+  cuda::LaunchConfig config;
+  config.grid = {static_cast<unsigned>(plan.grid_x)};
+  config.block = {static_cast<unsigned>(plan.threads)};
+  config.dynamic_smem = plan.smem;
+  config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
+  if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};
+  return cuda::launch(stream, *kernel, config, wgmma, map);
+}
+
+Status QmatmulCuda::run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
+  A16ExpandArgs expand{};
+  expand.w = args.w, expand.out = workspace_.data(), expand.stride = args.k;
+  expand.n = args.n, expand.k = args.k, expand.units = args.units, expand.row_tiles = args.row_tiles;
+  expand.unit_bytes = args.unit_bytes, expand.subgroups = args.subgroups, expand.scale = args.scale;
+  cuda::LaunchConfig config;
+  config.grid = {static_cast<unsigned>(plan.grid_x)};
+  config.block = {static_cast<unsigned>(plan.threads)};
+  config.outputs[0] = {workspace_.data(), static_cast<size_t>(plan.workspace_bytes)};
+  GALVANI_TRY_VOID(cuda::launch(stream, *kernel, config, expand));
+  cuda::DenseProduct product;
+  product.m = args.m, product.n = args.n, product.k = args.k;
+  product.x = args.x, product.x_stride = args.x_stride;
+  product.w = workspace_.data(), product.w_stride = args.k;
+  product.y = args.y, product.y_stride = args.y_stride;
+  product.in = plan.arithmetic == Arithmetic::kBF16 ? DType::kBF16 : DType::kF16;
+  product.out = args.y_16 ? product.in : DType::kF32;
+  product.add = args.add != 0;
+  return blas_->multiply(stream, product, workspace_.as<std::byte>() + options_.expand_bytes);
+}
+
+}  // namespace galvani::kernels

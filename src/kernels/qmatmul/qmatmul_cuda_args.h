@@ -1,0 +1,126 @@
+#pragma once
+/// What the CUDA kernels of qmatmul are given, and how they lay out shared memory. Shared by host and device code, so
+/// no include but the constexpr layout, and no standard library.
+#include "kernels/qmatmul/a16_layout.h"
+
+namespace galvani::kernels {
+
+/// y[m, n] (+)= Σ_k x[m, k] · W[n, k] with W in A16.
+struct QmatmulArgs {
+  const unsigned char* w;  ///< A16 units, 16-byte aligned
+  const void* x;           ///< activations, [m, k], row stride x_stride elements
+  void* y;                 ///< [m, n], row stride y_stride elements: f32, or the activations' type if y_16
+  long long x_stride, y_stride;
+  int n, m, k;
+  int units;       ///< a16_units(k)
+  int row_tiles;   ///< a16_row_tiles(n)
+  int unit_bytes;  ///< a16_unit_bytes
+  int subgroups;   ///< scale pairs of a row in a unit: 1, 2, 4
+  int scale;       ///< A16Scale
+  int add;         ///< y += instead of y =; f32 alone
+  int y_16;        ///< y has the activations' type
+  int x_aligned;   ///< rows of x can be read 16 bytes at a time
+};
+
+/// The few-token kernel's share-out. All offsets are bytes of dynamic shared memory; the rings come first.
+struct QmatmulFewArgs {
+  QmatmulArgs p;
+  int split_log2;              ///< blocks that share K (the cluster size) as a power of two
+  int tiles, tiles_rest;       ///< row tiles of each group of blocks; the first `tiles_rest` groups have one more
+  int slice;                   ///< units of a block's K slice; the last one's may be shorter
+  int chunks[2];               ///< chunks of a row tile: in a full slice, in the last
+  unsigned chunks_inverse[2];  ///< ceil(2^32 / chunks), which divides exactly as far as needed
+  int ahead;                   ///< slots that are filled before x is there (x would queue behind more)
+  int stages;                  ///< slots of each warp's ring: 1 to 4
+  int x_row;                   ///< bytes between two rows of x in shared memory
+  int x_at, sum_at, red_at, part_at, barrier_at;
+};
+
+constexpr int kFewWarps = 16;
+/// Units that one copy brings and one wait hands over.
+constexpr int kFewChunk = 4;
+/// Units a warp has in registers at once: independent products to interleave.
+constexpr int few_batch(int bits) { return bits == 2 ? 4 : bits <= 4 ? 2 : 1; }
+
+/// Many tokens by wgmma: 128 rows × tokens a tile, walked by as many blocks as there are SMs.
+struct QmatmulWgmmaArgs {
+  QmatmulArgs p;
+  int row_blocks, token_blocks;  ///< tiles along n and m
+  int stages;
+};
+/// CUtensorMap, opaque here.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+constexpr int kWgmmaRows = 128, kWgmmaThreads = 384;
+/// Units of K in one stage: 32 KB of x whatever the tile's width.
+constexpr int wgmma_step(int tokens) { return 256 / tokens; }
+constexpr int wgmma_stage_bytes(int tokens, int unit_bytes) {
+  // x first, 1024-byte aligned; the weights of eight row tiles behind it.
+  const int bytes = wgmma_step(tokens) * (tokens * 128 + kWgmmaRows / kA16Rows * unit_bytes);
+  return (bytes + 1023) / 1024 * 1024;
+}
+
+constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * 32, kMmaTokens = 64, kMmaRowTiles = 2;
+constexpr int kExpandWarps = 8;
+
+/// A16 to a row-major matrix.
+struct A16ExpandArgs {
+  const unsigned char* w;
+  void* out;         ///< [n, k], row stride `stride` elements
+  long long stride;  ///< even
+  int n, k, units, row_tiles, unit_bytes, subgroups, scale;
+};
+
+struct FewShape {
+  QmatmulFewArgs args{};
+  int groups = 0;  ///< clusters (or blocks) that share the row tiles
+  int smem = 0;    ///< bytes a block
+  bool ok = false;
+};
+
+/// Shared memory of a few-token launch: x's slice with 16 bytes after each row (so that eight rows lie in different
+/// banks), the sums of its subgroups, two partial tiles a warp, the tiles a cluster exchanges, and what is left as
+/// rings of at most `max_stages` slots. Not ok when fewer than `min_stages` fit into
+/// `smem_limit`.
+constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, int blocks, int smem_limit,
+                             int min_stages, int max_stages) {
+  FewShape s;
+  QmatmulFewArgs& a = s.args;
+  const int splits = 1 << split_log2, chunk = kFewChunk;
+  s.groups = blocks / splits;
+  if (s.groups > p.row_tiles) s.groups = p.row_tiles;
+  a.slice = (p.units + splits - 1) / splits;
+  const int last = p.units - a.slice * (splits - 1);
+  if (s.groups < 1 || last < 1) return s;
+  a.p = p;
+  a.split_log2 = split_log2;
+  a.tiles = p.row_tiles / s.groups, a.tiles_rest = p.row_tiles % s.groups;
+  const long long most_tiles = a.tiles + (a.tiles_rest > 0);
+  for (int i = 0; i < 2; ++i) {
+    a.chunks[i] = ((i == 0 ? a.slice : last) + chunk - 1) / chunk;
+    a.chunks_inverse[i] = static_cast<unsigned>((0x100000000ll + a.chunks[i] - 1) / a.chunks[i] - (a.chunks[i] == 1));
+    if (most_tiles * a.chunks[i] * kFewWarps >= 0x7fffffffll / kFewWarps) return s;
+    if (most_tiles * a.chunks[i] * a.chunks[i] >= 0x100000000ll) return s;
+  }
+  a.x_row = a.slice * kA16Cols * 2 + 16;
+  const int slot = kFewWarps * chunk * p.unit_bytes;
+  const int x = p.m * a.x_row, sums = a.slice * p.subgroups * 8 * tiles * 4, red = kFewWarps * 2 * p.m * kA16Rows * 4;
+  const long long part = splits > 1 ? most_tiles * p.m * kA16Rows * 4 : 0, fixed = x + sums + red + part + 8;
+  int stages = max_stages;
+  while (stages >= min_stages && fixed + stages * (slot + kFewWarps * 8) > smem_limit) --stages;
+  if (stages < min_stages) return s;
+  a.stages = stages;
+  // Long parts gain from a fuller ring while they wait for x, short ones lose by x queueing behind it.
+  a.ahead = most_tiles * a.chunks[0] > 16 * kFewWarps ? (stages + 1) / 2 : 1;
+  a.x_at = stages * slot;
+  a.sum_at = a.x_at + x;
+  a.red_at = a.sum_at + sums;
+  a.part_at = a.red_at + red;
+  a.barrier_at = a.part_at + static_cast<int>(part);
+  s.smem = a.barrier_at + 8 * (1 + kFewWarps * stages);
+  s.ok = true;
+  return s;
+}
+
+}  // namespace galvani::kernels

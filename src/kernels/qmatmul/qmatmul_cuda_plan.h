@@ -1,0 +1,171 @@
+#pragma once
+/// Which CUDA kernel computes a product and how it is launched: a pure function of the device, the problem and measured
+/// crossovers.
+#include <cstdint>
+#include <string>
+
+#include "device/device_caps.h"
+#include "kernels/common/arithmetic.h"
+#include "kernels/qmatmul/qmatmul_cuda_args.h"
+
+namespace galvani::kernels {
+
+enum class WeightKind : uint8_t { kAffine, kMxfp4, kMxfp8, kNvfp4, kTrellis };
+/// What happens to x before the product (rotations that some quantisers need).
+enum class InputTransform : uint8_t { kNone, kHadamard128 };
+
+/// In the order in which they are asked.
+enum class QmatmulCudaArm : uint8_t {
+  kFewBulk,   ///< up to 8 tokens, weights by bulk copies, clusters (9.0 and newer)
+  kFewAsync,  ///< the same with cp.async (8.0, bf16 and f16)
+  kFewPlain,  ///< the same with plain loads (7.5, f16)
+  kWgmma,     ///< many tokens, 9.0a
+  kExpand,    ///< many tokens: to a dense matrix in the workspace, then cuBLASLt
+  kMma,       ///< any number of tokens, mma.sync
+};
+constexpr int kQmatmulCudaArms = 6;
+
+struct QmatmulCudaProblem {
+  int64_t m = 1, n = 0, k = 0;
+  WeightKind kind = WeightKind::kAffine;
+  A16Format format;
+  Arithmetic arithmetic = Arithmetic::kBF16;
+  InputTransform input = InputTransform::kNone;
+  bool x_aligned = true;  ///< x and its rows start at multiples of 16 bytes
+  bool y_16 = false, add = false;
+  int64_t workspace_bytes = 0;  ///< what the expand arm may hold; 0 forbids it
+  int forced = -1;              ///< a QmatmulCudaArm, or -1
+};
+
+/// Where one arm overtakes another on a part: measured, or these defaults.
+struct QmatmulCudaCrossovers {
+  int64_t many_from = 9;                ///< tokens from which the many-token arms are asked first
+  int64_t expand_from = 256;            ///< tokens from which expanding beats mma.sync
+  int64_t expand_from_wgmma = 1 << 30;  ///< and wgmma
+  bool measured = false;
+};
+
+struct QmatmulCudaPlan {
+  bool ok = false;
+  QmatmulCudaArm arm = QmatmulCudaArm::kMma;
+  const char* reason = "";  ///< of the last refusal when not ok
+  int tokens = 0;           ///< of a tile
+  FewShape few;             ///< kFew*: everything but the pointers
+  QmatmulWgmmaArgs wgmma{};
+  int grid_x = 0, grid_y = 1, threads = 0, smem = 0, cluster = 1;
+  bool dependent_launch = false;
+  int64_t workspace_bytes = 0;  ///< kExpand: one matrix
+  std::string kernel() const;   ///< its name in the kernel tables
+  A16Format format;
+  Arithmetic arithmetic = Arithmetic::kBF16;
+};
+
+constexpr const char* qmatmul_cuda_arm_name(QmatmulCudaArm arm) {
+  switch (arm) {
+    case QmatmulCudaArm::kFewBulk: return "few-bulk";
+    case QmatmulCudaArm::kFewAsync: return "few-async";
+    case QmatmulCudaArm::kFewPlain: return "few-plain";
+    case QmatmulCudaArm::kWgmma: return "wgmma";
+    case QmatmulCudaArm::kExpand: return "expand";
+    case QmatmulCudaArm::kMma: return "mma";
+  }
+  return "?";
+}
+constexpr bool qmatmul_cuda_is_few(QmatmulCudaArm arm) { return arm <= QmatmulCudaArm::kFewPlain; }
+
+constexpr int kFewTokens = 8;
+
+/// The kernel arguments that follow from the problem; pointers and strides are the launch's.
+constexpr QmatmulArgs qmatmul_cuda_args(const QmatmulCudaProblem& p) {
+  QmatmulArgs a{};
+  a.n = static_cast<int>(p.n), a.m = static_cast<int>(p.m), a.k = static_cast<int>(p.k);
+  a.units = static_cast<int>(a16_units(p.k)), a.row_tiles = static_cast<int>(a16_row_tiles(p.n));
+  a.unit_bytes = a16_unit_bytes(p.format), a.subgroups = a16_subgroups(p.format.group);
+  a.scale = static_cast<int>(p.format.scale), a.add = p.add, a.x_aligned = p.x_aligned, a.y_16 = p.y_16;
+  return a;
+}
+
+/// How many blocks share K: the fewest units on the busiest block, where x's copy and a cluster's exchange are counted
+/// as units too (README.md, "few tokens").
+constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaProblem& p, QmatmulCudaArm arm) {
+  const QmatmulArgs args = qmatmul_cuda_args(p);
+  const int most = arm == QmatmulCudaArm::kFewBulk && caps.has(Feature::kCluster) ? 2 : 0;
+  FewShape best;
+  int64_t best_cost = 0;
+  for (int log2 = 0; log2 <= most; ++log2) {
+    // Clusters of four leave SMs free where a GPC's number of SMs is no multiple of four.
+    const int blocks = log2 == 2 ? caps.sms / 11 * 10 : caps.sms;
+    const FewShape shape =
+        few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2, 4);
+    if (!shape.ok) continue;
+    const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
+    const int64_t cost = tiles * shape.args.slice + p.m * shape.args.slice / 4 + (log2 > 0 ? 55 : 0);
+    if (!best.ok || cost < best_cost) best = shape, best_cost = cost;
+  }
+  return best;
+}
+
+/// Tokens of a wgmma tile: the least time by tiles a block times a tile's nanoseconds a unit of K, as measured on an
+/// H200 (README.md).
+constexpr int qmatmul_cuda_wgmma_tokens(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
+  if (p.arithmetic == Arithmetic::kF16) return 128;  // the only instance
+  int best = 64;
+  int64_t best_cost = 0;
+  for (int tokens : {64, 128, 256}) {
+    const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
+    const int64_t waves = (tiles + caps.sms - 1) / caps.sms;
+    const int64_t cost = waves * (tokens == 64 ? 320 : tokens == 128 ? 460 : 750);
+    if (best_cost == 0 || cost <= best_cost) best = tokens, best_cost = cost;
+  }
+  return best;
+}
+
+/// Why `arm` does not compute `p` here; null when it can. Reasons are for people.
+constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps& caps, const QmatmulCudaProblem& p,
+                                            const QmatmulCudaCrossovers& x) {
+  if (p.forced >= 0 && p.forced != static_cast<int>(arm)) return "another arm was asked for";
+  if (p.kind != WeightKind::kAffine) return "only affine weights have a GPU product so far";
+  if (!a16_valid(p.format)) return "it takes 2, 3, 4, 5, 6 or 8 bits in groups of 16, 32, 64 or 128";
+  if (p.input != InputTransform::kNone) return "no arm transforms its input yet";
+  if (p.arithmetic == Arithmetic::kF32) return "its products are f16 or bf16, and f32 was asked for";
+  const bool bf16 = p.arithmetic == Arithmetic::kBF16, free = p.forced < 0;
+  if (bf16 && !caps.has(Feature::kBf16)) return "this part has no bf16 arithmetic";
+  if (p.y_16 && p.add) return "adding to y is for f32 outputs";
+  if (qmatmul_cuda_is_few(arm)) {
+    if (p.m > kFewTokens) return "it takes at most 8 tokens";
+    if (arm == QmatmulCudaArm::kFewBulk && !caps.has(Feature::kBulkCopy | Feature::kCluster))
+      return "it needs bulk copies and clusters (9.0)";
+    if (arm == QmatmulCudaArm::kFewAsync && !caps.has(Feature::kCpAsync)) return "it needs cp.async (8.0)";
+    if (arm == QmatmulCudaArm::kFewPlain && bf16) return "it is f16 alone";
+    if (arm == QmatmulCudaArm::kFewPlain && !caps.has(Feature::kLdmatrix)) return "it needs m16n8k8 products (7.5)";
+    if (!qmatmul_cuda_few(caps, p, arm).ok) return "x and the rings do not fit into a block's shared memory";
+    return nullptr;
+  }
+  if (free && p.m < x.many_from && arm != QmatmulCudaArm::kMma)
+    return "the few-token arms are faster at this many tokens";
+  switch (arm) {
+    case QmatmulCudaArm::kWgmma:
+      if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
+      if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
+      if (free && p.m >= x.expand_from_wgmma && p.workspace_bytes >= p.n * p.k * 2)
+        return "expanding is faster at this many tokens";
+      return nullptr;
+    case QmatmulCudaArm::kExpand:
+      if (p.workspace_bytes == 0) return "it was forbidden (no workspace)";
+      if (p.workspace_bytes < p.n * p.k * 2) return "the matrix does not fit into the workspace";
+      if (p.k % 8 != 0) return "cuBLASLt needs columns in multiples of 8";
+      if (!caps.has(Feature::kLdmatrix)) return "it needs 7.5";
+      if (free && p.m < x.expand_from) return "fused products are faster at this many tokens";
+      return nullptr;
+    default: return caps.has(Feature::kLdmatrix) ? nullptr : "it needs m16n8k8 products (7.5)";
+  }
+}
+
+/// The first arm that does not decline.
+QmatmulCudaPlan qmatmul_cuda_plan(const DeviceCaps& caps, const QmatmulCudaProblem& p,
+                                  const QmatmulCudaCrossovers& crossovers = {});
+/// Every arm with its verdict, one a line.
+std::string qmatmul_cuda_explain(const DeviceCaps& caps, const QmatmulCudaProblem& p,
+                                 const QmatmulCudaCrossovers& crossovers = {});
+
+}  // namespace galvani::kernels

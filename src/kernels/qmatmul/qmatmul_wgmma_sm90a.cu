@@ -1,0 +1,32 @@
+// Many tokens by wgmma: 9.0a.
+#include "cuda/kernel_table.h"
+#include "kernels/qmatmul/qmatmul_wgmma.cuh"
+
+namespace k = galvani::kernels::GALVANI_CUDA_NS;
+
+GALVANI_KERNEL_TABLE(
+    qmatmul_wgmma_sm90a,
+    GALVANI_KERNEL("qmatmul_wgmma_q2_bf16_t64_sm90a", (k::qmatmul_wgmma<2, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q2_bf16_t128_sm90a", (k::qmatmul_wgmma<2, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q2_bf16_t256_sm90a", (k::qmatmul_wgmma<2, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q2_f16_t128_sm90a", (k::qmatmul_wgmma<2, k::f16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q3_bf16_t64_sm90a", (k::qmatmul_wgmma<3, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q3_bf16_t128_sm90a", (k::qmatmul_wgmma<3, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q3_bf16_t256_sm90a", (k::qmatmul_wgmma<3, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q3_f16_t128_sm90a", (k::qmatmul_wgmma<3, k::f16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q4_bf16_t64_sm90a", (k::qmatmul_wgmma<4, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q4_bf16_t128_sm90a", (k::qmatmul_wgmma<4, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q4_bf16_t256_sm90a", (k::qmatmul_wgmma<4, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q4_f16_t128_sm90a", (k::qmatmul_wgmma<4, k::f16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q5_bf16_t64_sm90a", (k::qmatmul_wgmma<5, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q5_bf16_t128_sm90a", (k::qmatmul_wgmma<5, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q5_bf16_t256_sm90a", (k::qmatmul_wgmma<5, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q5_f16_t128_sm90a", (k::qmatmul_wgmma<5, k::f16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q6_bf16_t64_sm90a", (k::qmatmul_wgmma<6, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q6_bf16_t128_sm90a", (k::qmatmul_wgmma<6, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q6_bf16_t256_sm90a", (k::qmatmul_wgmma<6, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q6_f16_t128_sm90a", (k::qmatmul_wgmma<6, k::f16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q8_bf16_t64_sm90a", (k::qmatmul_wgmma<8, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q8_bf16_t128_sm90a", (k::qmatmul_wgmma<8, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q8_bf16_t256_sm90a", (k::qmatmul_wgmma<8, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_q8_f16_t128_sm90a", (k::qmatmul_wgmma<8, k::f16, 128>), .threads = 384))

@@ -1,0 +1,119 @@
+/// The CUDA plan is pure, so every known part and an unknown one is planned here: whatever is planned fits, and what
+/// cannot run says why.
+#include "kernels/qmatmul/qmatmul_cuda_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "device/parts.h"
+
+namespace galvani::kernels {
+namespace {
+
+QmatmulCudaProblem problem(int64_t m, int64_t n, int64_t k, Arithmetic arithmetic, A16Format format = {}) {
+  QmatmulCudaProblem p;
+  p.m = m, p.n = n, p.k = k, p.arithmetic = arithmetic, p.format = format;
+  return p;
+}
+
+constexpr std::pair<int64_t, int64_t> kShapes[] = {{704, 2112},   {2112, 704},    {2816, 2880},  {5120, 17408},
+                                                   {17408, 5120}, {28672, 8192},  {8192, 28672}, {4096, 4096},
+                                                   {48, 2048},    {248320, 2560}, {16, 64}};
+
+TEST(QmatmulCudaPlan, EveryPartFindsAnArmThatFits) {
+  std::set<std::string> seen;
+  for (const Part& part : known_parts()) {
+    const DeviceCaps& caps = part.caps;
+    for (const auto& [n, k] : kShapes)
+      for (int bits : {2, 3, 4, 5, 6, 8})
+        for (int group : {16, 32, 64, 128})
+          for (A16Scale scale : {A16Scale::kBF16, A16Scale::kF32})
+            for (Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
+              for (int64_t m : {1, 2, 7, 8, 9, 16, 63, 64, 65, 128, 4096}) {
+                const QmatmulCudaPlan plan =
+                    qmatmul_cuda_plan(caps, problem(m, n, k, arithmetic, {bits, group, scale}));
+                const bool can =
+                    caps.has(Feature::kLdmatrix) && (arithmetic == Arithmetic::kF16 || caps.has(Feature::kBf16));
+                ASSERT_EQ(plan.ok, can) << part.key << " " << n << "×" << k << " m " << m << ": " << plan.reason;
+                if (!plan.ok) {
+                  ASSERT_STRNE(plan.reason, "");
+                  continue;
+                }
+                ASSERT_LE(plan.smem, caps.smem_optin) << part.key << " " << plan.kernel();
+                ASSERT_GE(plan.grid_x, 1);
+                ASSERT_EQ(plan.grid_x % plan.cluster, 0);
+                if (plan.arm == QmatmulCudaArm::kWgmma) {
+                  ASSERT_GE(plan.wgmma.stages, 2);
+                }
+                if (qmatmul_cuda_is_few(plan.arm)) {
+                  ASSERT_LE(m, 8);
+                }
+                seen.insert(qmatmul_cuda_arm_name(plan.arm));
+              }
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"few-bulk", "few-async", "few-plain", "wgmma", "mma"}));
+}
+
+/// The inverse that divides chunk numbers by multiplication is exact for every number the kernel divides.
+TEST(QmatmulCudaPlan, ChunksAreDividedExactly) {
+  for (const auto& [n, k] : kShapes)
+    for (int bits : {2, 4, 8})
+      for (int log2 : {0, 1, 2}) {
+        const QmatmulArgs args = qmatmul_cuda_args(problem(1, n, k, Arithmetic::kBF16, {bits, 64, A16Scale::kBF16}));
+        const FewShape few = few_shape(args, 1, log2, 132, 232448, 2, 4);
+        if (!few.ok) continue;
+        for (int i : {0, 1}) {
+          const auto chunks = static_cast<uint64_t>(few.args.chunks[i]);
+          if (chunks == 1) continue;
+          const uint64_t most = (static_cast<uint64_t>(few.args.tiles) + 1) * chunks;
+          for (uint64_t at = 0; at <= most; ++at)
+            ASSERT_EQ((at * few.args.chunks_inverse[i]) >> 32, at / chunks) << n << "×" << k << " at " << at;
+        }
+      }
+}
+
+TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  QmatmulCudaProblem p = problem(1, 4096, 4096, Arithmetic::kBF16);
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
+  EXPECT_TRUE(qmatmul_cuda_plan(h200, p).dependent_launch);
+  p.m = 9;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).arm, QmatmulCudaArm::kWgmma);
+  p.x_aligned = false;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).arm, QmatmulCudaArm::kMma);
+  p.forced = static_cast<int>(QmatmulCudaArm::kWgmma);
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason,
+               "the tensor copy engine needs x and its rows at multiples of 16 bytes");
+  p.forced = static_cast<int>(QmatmulCudaArm::kFewBulk);
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "it takes at most 8 tokens");
+  p.forced = static_cast<int>(QmatmulCudaArm::kExpand);
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "it was forbidden (no workspace)");
+  p = problem(1, 4096, 4096, Arithmetic::kBF16);
+  EXPECT_STREQ(qmatmul_cuda_plan(find_part("t4")->caps, p).reason, "this part has no bf16 arithmetic");
+  p.arithmetic = Arithmetic::kF16;
+  EXPECT_EQ(qmatmul_cuda_plan(find_part("t4")->caps, p).arm, QmatmulCudaArm::kFewPlain);
+  EXPECT_FALSE(qmatmul_cuda_plan(find_part("v100")->caps, p).ok);
+  p.kind = WeightKind::kMxfp4;
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "only affine weights have a GPU product so far");
+  const std::string text = qmatmul_cuda_explain(h200, problem(64, 4096, 4096, Arithmetic::kBF16));
+  EXPECT_NE(text.find("few-bulk: it takes at most 8 tokens"), std::string::npos) << text;
+  EXPECT_NE(text.find("wgmma: runs"), std::string::npos) << text;
+}
+
+TEST(QmatmulCudaPlan, ExpandingIsBoundedByItsWorkspaceAndItsCrossover) {
+  const DeviceCaps& ada = find_part("4090")->caps;
+  QmatmulCudaProblem p = problem(1024, 4096, 4096, Arithmetic::kBF16);
+  p.workspace_bytes = 4096 * 4096 * 2;
+  const QmatmulCudaPlan plan = qmatmul_cuda_plan(ada, p);
+  EXPECT_EQ(plan.arm, QmatmulCudaArm::kExpand);
+  EXPECT_EQ(plan.workspace_bytes, p.workspace_bytes);
+  p.workspace_bytes -= 1;
+  EXPECT_EQ(qmatmul_cuda_plan(ada, p).arm, QmatmulCudaArm::kMma);
+  p.workspace_bytes += 1, p.m = 255;
+  EXPECT_EQ(qmatmul_cuda_plan(ada, p).arm, QmatmulCudaArm::kMma);
+  EXPECT_EQ(qmatmul_cuda_plan(ada, p, {.expand_from = 100, .measured = true}).arm, QmatmulCudaArm::kExpand);
+}
+
+}  // namespace
+}  // namespace galvani::kernels

@@ -1,0 +1,321 @@
+/// Every CUDA arm against f64 from the stored bits, within 1.05·u_out·|y| + 4·max(1, √K/16)·2^-24·Σ|w·x|, with the
+/// roundings that the contract names (x; for the many-token arms each weight once) applied to the operands first. The
+/// many-token arms' weights pass through f32, so a weight may round the other way at a tie: one unit of the largest
+/// product is added for them. Outputs are NaN before each run, with guard bands around them.
+#include "kernels/qmatmul/qmatmul_cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernel_testing.h"
+#include "qmatmul_source.h"
+
+namespace galvani::kernels {
+namespace {
+
+using testing::MemoryMatrix;
+using testing::round_to;
+using testing::Scales;
+
+constexpr QmatmulCudaArm kArms[] = {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain,
+                                    QmatmulCudaArm::kWgmma,   QmatmulCudaArm::kExpand,   QmatmulCudaArm::kMma};
+
+DType type_of(Arithmetic a) { return a == Arithmetic::kF16 ? DType::kF16 : DType::kBF16; }
+uint16_t bits_of(Arithmetic a, float v) { return a == Arithmetic::kF16 ? f32_to_f16(v) : f32_to_bf16(v); }
+
+struct Layout {
+  int64_t x_pad = 0, y_pad = 0, x_offset = 0;  ///< elements
+  bool y_16 = false;
+};
+
+class QmatmulCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto state = cuda::driver_state(); state.kind != cuda::DriverState::Kind::kReady)
+      GTEST_SKIP() << state.message;
+    auto opened = cuda::CudaDevice::open(0);
+    ASSERT_TRUE(opened) << opened.error().message;
+    device = *opened;
+    stream = std::make_unique<cuda::Stream>(cuda::Stream::create(*device).value());
+    QmatmulCuda::Options options;
+    options.expand_bytes = int64_t{17408} * 5120 * 2;
+    auto created = QmatmulCuda::create(device, options);
+    ASSERT_TRUE(created) << created.error().message;
+    product = std::move(*created);
+    random.seed(fresh_seed());
+  }
+
+  std::vector<float> random_x(int64_t n, Arithmetic arithmetic) {
+    std::vector<float> x = normal(random, static_cast<size_t>(n));
+    for (float& v : x) v = round_to(type_of(arithmetic), v);
+    return x;
+  }
+  MemoryMatrix matrix(int64_t n, int64_t k, int bits, int group, DType scale) {
+    return MemoryMatrix::affine_random(n, k, bits, group, scale, Scales::kFree, random());
+  }
+
+  /// y of one run, [m, n] without padding; checks the guard bands and that everything was written.
+  std::vector<float> run(const CudaMatrix& w, const std::vector<float>& x, int64_t m, Arithmetic arithmetic,
+                         const Layout& layout = {}) {
+    const int64_t x_stride = w.cols + layout.x_pad, y_stride = w.rows + layout.y_pad, size = layout.y_16 ? 2 : 4;
+    std::vector<uint16_t> hx(static_cast<size_t>(layout.x_offset + m * x_stride), uint16_t{0x7fff});
+    for (int64_t t = 0; t < m; ++t)
+      for (int64_t c = 0; c < w.cols; ++c)
+        hx[static_cast<size_t>(layout.x_offset + t * x_stride + c)] =
+            bits_of(arithmetic, x[static_cast<size_t>(t * w.cols + c)]);
+    auto dx = cuda::DeviceBuffer::allocate(*device, hx.size() * 2, "x").value();
+    const size_t y_bytes = static_cast<size_t>(m * y_stride * size), guard = 512;
+    auto dy = cuda::DeviceBuffer::allocate(*device, y_bytes + 2 * guard, "y").value();
+    EXPECT_TRUE(stream->to_device(dx.data(), hx.data(), hx.size() * 2));
+    EXPECT_TRUE(stream->fill(dy.data(), 0xff, dy.size()));
+    const CudaActivations in{dx.as<uint16_t>() + layout.x_offset, m, x_stride};
+    const CudaResult out{dy.as<char>() + guard, y_stride, layout.y_16, false};
+    last_plan = product->plan(w, in, arithmetic, out);
+    const Status status = product->run(*stream, w, in, arithmetic, out);
+    EXPECT_TRUE(status) << status.error().message;
+    std::vector<unsigned char> bytes(dy.size());
+    EXPECT_TRUE(stream->to_host(bytes.data(), dy.data(), bytes.size()));
+    EXPECT_TRUE(stream->synchronize());
+    std::vector<float> y(static_cast<size_t>(m * w.rows));
+    size_t touched = 0;
+    for (size_t i = 0; i < guard; ++i) touched += bytes[i] != 0xff || bytes[guard + y_bytes + i] != 0xff;
+    for (int64_t t = 0; t < m; ++t)
+      for (int64_t r = 0; r < y_stride; ++r) {
+        const unsigned char* from = bytes.data() + guard + (t * y_stride + r) * size;
+        if (r >= w.rows) {
+          for (int64_t i = 0; i < size; ++i) touched += from[i] != 0xff;
+          continue;
+        }
+        uint16_t half;
+        std::memcpy(&half, from, 2);
+        float& to = y[static_cast<size_t>(t * w.rows + r)];
+        if (size == 4)
+          std::memcpy(&to, from, 4);
+        else
+          to = arithmetic == Arithmetic::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+      }
+    EXPECT_EQ(touched, 0u) << "bytes outside the output were written";
+    return y;
+  }
+
+  /// Rows to check: all of a small matrix, else the first and last and a random choice.
+  std::vector<int64_t> rows_to_check(int64_t n, int64_t most) {
+    std::vector<int64_t> rows;
+    for (int64_t r = 0; r < n; ++r)
+      if (n <= most || r < 17 || r >= n - 17) rows.push_back(r);
+    while (n > most && static_cast<int64_t>(rows.size()) < most)
+      rows.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(n)));
+    return rows;
+  }
+
+  void expect_product(const MemoryMatrix& source, const std::vector<float>& x, int64_t m, const std::vector<float>& y,
+                      Arithmetic arithmetic, const Layout& layout, int64_t most_rows) {
+    const bool few = qmatmul_cuda_is_few(last_plan.arm);
+    const DType type = type_of(arithmetic);
+    const int64_t n = source.rows(), k = source.cols();
+    const double u = 0x1p-24, factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(k)) / 16);
+    const double u_weight = arithmetic == Arithmetic::kF16 ? 0x1p-10 : 0x1p-7;
+    const double u_out = layout.y_16 ? u_weight / 2 : u;
+    std::vector<double> w(static_cast<size_t>(k));
+    size_t failures = 0;
+    for (int64_t r : rows_to_check(n, most_rows)) {
+      for (int64_t c = 0; c < k; ++c) {
+        const auto at = static_cast<size_t>(r * k + c), g = at / static_cast<size_t>(source.group());
+        // The exact value; f32 arithmetic would already round.
+        w[static_cast<size_t>(c)] = few ? static_cast<double>(source.scales_[g]) * source.codes_[at] + source.biases_[g]
+                                        : round_to(type, source.weight_fused(r, c));
+      }
+      for (int64_t t = 0; t < m; ++t) {
+        double sum = 0, size = 0, largest = 0;
+        for (int64_t c = 0; c < k; ++c) {
+          const double p = w[static_cast<size_t>(c)] * x[static_cast<size_t>(t * k + c)];
+          sum += p, size += std::fabs(p), largest = std::max(largest, std::fabs(p));
+        }
+        const double got = y[static_cast<size_t>(t * n + r)];
+        const double bound = 1.05 * u_out * std::fabs(sum) + factor * u * size + (few ? 0 : u_weight * largest) + 1e-30;
+        const double error = std::fabs(got - sum) / bound;
+        worst = std::max(worst, error);
+        ++checked;
+        if (!(error <= 1) && ++failures <= 4)
+          ADD_FAILURE() << last_plan.kernel() << " m " << m << " row " << r << " token " << t << ": " << got << ", f64 "
+                        << sum << ", error over bound " << error;
+      }
+    }
+    ASSERT_EQ(failures, 0u) << last_plan.kernel() << " [" << n << ", " << k << "], m " << m;
+  }
+
+  /// Whether `arm` can run this here; says so once a reason.
+  bool can(QmatmulCudaArm arm, const CudaMatrix& w, int64_t m, Arithmetic arithmetic, const Layout& layout = {}) {
+    product->options().forced = static_cast<int>(arm);
+    const CudaActivations in{
+        reinterpret_cast<const void*>(uintptr_t{4096} + static_cast<uintptr_t>(layout.x_offset) * 2), m,
+        w.cols + layout.x_pad};
+    return product->plan(w, in, arithmetic, {nullptr, w.rows, layout.y_16, false}).ok;
+  }
+
+  std::shared_ptr<cuda::CudaDevice> device;
+  std::unique_ptr<cuda::Stream> stream;
+  std::unique_ptr<QmatmulCuda> product;
+  std::mt19937_64 random;
+  QmatmulCudaPlan last_plan;
+  double worst = 0;
+  int64_t checked = 0;
+};
+
+/// Small enough for compute-sanitizer: --gtest_filter=QmatmulCudaTest.Small*
+TEST_F(QmatmulCudaTest, SmallEveryArm) {
+  for (QmatmulCudaArm arm : kArms)
+    for (int bits : {4, 3}) {
+      const MemoryMatrix source = matrix(72, 192, bits, 32, DType::kBF16);
+      const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, 72).value();
+      for (int64_t m : {1, 3, 70}) {
+        const Arithmetic arithmetic = arm == QmatmulCudaArm::kFewPlain ? Arithmetic::kF16 : Arithmetic::kBF16;
+        if (!can(arm, w, m, arithmetic)) continue;
+        const std::vector<float> x = random_x(m * 192, arithmetic);
+        expect_product(source, x, m, run(w, x, m, arithmetic), arithmetic, {}, 72);
+      }
+    }
+  EXPECT_GT(checked, 0);
+}
+
+TEST_F(QmatmulCudaTest, EveryFormatOnEveryArm) {
+  std::map<QmatmulCudaArm, int> runs;
+  for (int bits : {2, 3, 4, 5, 6, 8})
+    for (int group : {16, 32, 64, 128})
+      for (DType scale : {DType::kBF16, DType::kF16, DType::kF32}) {
+        const int64_t n = 136, k = 640;
+        const MemoryMatrix source = matrix(n, k, bits, group, scale);
+        const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+        for (Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
+          for (QmatmulCudaArm arm : kArms)
+            for (int64_t m : {1, 8, 65}) {
+              if (!can(arm, w, m, arithmetic)) continue;
+              const std::vector<float> x = random_x(m * k, arithmetic);
+              expect_product(source, x, m, run(w, x, m, arithmetic), arithmetic, {}, 48);
+              if (HasFailure()) return;
+              ++runs[arm];
+            }
+      }
+  for (const auto& [arm, count] : runs) std::cout << qmatmul_cuda_arm_name(arm) << ": " << count << " products\n";
+  std::cout << checked << " elements, worst error over bound " << worst << "\n";
+  EXPECT_GE(runs[QmatmulCudaArm::kMma], 72);
+}
+
+TEST_F(QmatmulCudaTest, RealShapesAtEveryTokenCount) {
+  const std::pair<int64_t, int64_t> shapes[] = {{704, 2112},  {2112, 704},   {2816, 2880}, {2880, 2816},
+                                                {5120, 2560}, {1024, 17408}, {48, 2048},   {248320, 128}};
+  for (const auto& [n, k] : shapes) {
+    const int group = k % 64 == 0 ? 64 : 32;
+    const MemoryMatrix source = matrix(n, k, 4, group, DType::kBF16);
+    const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+    for (int64_t m : {1, 2, 7, 8, 9, 16, 63, 64, 65, 128, 300}) {
+      if (m > 16 && n > 200000) continue;
+      const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
+      product->options().forced = -1;
+      expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, m > 16 ? 40 : 80);
+      if (m == 8 || m == 65)
+        for (QmatmulCudaArm arm : kArms) {
+          if (!can(arm, w, m, Arithmetic::kBF16)) continue;
+          expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, 40);
+        }
+      if (HasFailure()) return;
+    }
+  }
+  std::cout << checked << " elements, worst error over bound " << worst << "\n";
+}
+
+TEST_F(QmatmulCudaTest, StridesOffsetsAndShortOutputs) {
+  const int64_t n = 100, k = 1000 - 1000 % 32;
+  const MemoryMatrix source = matrix(n, k, 5, 32, DType::kF16);
+  const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+  for (const Layout& layout :
+       {Layout{3, 5, 0, false}, Layout{0, 0, 1, false}, Layout{8, 1, 8, false}, Layout{0, 4, 0, true}})
+    for (QmatmulCudaArm arm : kArms)
+      for (int64_t m : {2, 70}) {
+        if (!can(arm, w, m, Arithmetic::kF16, layout)) continue;
+        const std::vector<float> x = random_x(m * k, Arithmetic::kF16);
+        expect_product(source, x, m, run(w, x, m, Arithmetic::kF16, layout), Arithmetic::kF16, layout, n);
+        if (HasFailure()) return;
+      }
+  EXPECT_GT(checked, 0);
+}
+
+TEST_F(QmatmulCudaTest, OneHotInputsGiveTheWeightsThemselves) {
+  for (int bits : {2, 3, 4, 5, 6, 8}) {
+    const int64_t n = 32, k = 128;
+    const MemoryMatrix source = matrix(n, k, bits, 64, DType::kBF16);
+    const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+    for (QmatmulCudaArm arm : kArms) {
+      const int64_t step = qmatmul_cuda_is_few(arm) ? 8 : k;
+      if (!can(arm, w, step, Arithmetic::kBF16)) continue;
+      for (int64_t first = 0; first < k; first += step) {
+        std::vector<float> x(static_cast<size_t>(step * k));
+        for (int64_t t = 0; t < step; ++t) x[static_cast<size_t>(t * k + first + t)] = 1;
+        const std::vector<float> y = run(w, x, step, Arithmetic::kBF16);
+        for (int64_t t = 0; t < step; ++t)
+          for (int64_t r = 0; r < n; ++r) {
+            const float got = y[static_cast<size_t>(t * n + r)], exact = source.weight_fused(r, first + t);
+            if (qmatmul_cuda_is_few(arm))
+              ASSERT_NEAR(got, exact, 0x1p-20 * (1 << bits) * 0.03)
+                  << bits << " bits, row " << r << " column " << first + t;
+            else
+              ASSERT_EQ(got, round_to(DType::kBF16, exact)) << bits << " bits, row " << r << " column " << first + t;
+          }
+      }
+    }
+  }
+}
+
+TEST_F(QmatmulCudaTest, RowsAreIndependentAndRunsRepeatBitForBit) {
+  const int64_t n = 2112, k = 2816;
+  const MemoryMatrix source = matrix(n, k, 4, 64, DType::kBF16);
+  const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+  for (QmatmulCudaArm arm : kArms) {
+    const int64_t m = qmatmul_cuda_is_few(arm) ? 8 : 130;
+    if (!can(arm, w, m, Arithmetic::kBF16)) continue;
+    const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
+    const std::vector<float> first = run(w, x, m, Arithmetic::kBF16), second = run(w, x, m, Arithmetic::kBF16);
+    EXPECT_EQ(first, second) << qmatmul_cuda_arm_name(arm) << ": two runs differ";
+    // The rows in another order, and one of them replaced by what breaks sums that mix.
+    std::vector<float> turned(x.size());
+    for (int64_t t = 0; t < m; ++t) std::copy_n(x.begin() + t * k, k, turned.begin() + (t + 1) % m * k);
+    std::fill_n(turned.begin() + 3 * k, k, std::numeric_limits<float>::quiet_NaN());
+    const std::vector<float> y = run(w, turned, m, Arithmetic::kBF16);
+    for (int64_t t = 0; t < m; ++t) {
+      if ((t + 1) % m == 3) continue;
+      ASSERT_TRUE(std::equal(first.begin() + t * n, first.begin() + (t + 1) * n, y.begin() + (t + 1) % m * n))
+          << qmatmul_cuda_arm_name(arm) << ": row " << t << " depends on its place or its neighbours";
+    }
+  }
+}
+
+TEST_F(QmatmulCudaTest, AddsToWhatIsThere) {
+  const int64_t n = 96, k = 256;
+  const MemoryMatrix source = matrix(n, k, 4, 64, DType::kBF16);
+  const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+  for (QmatmulCudaArm arm : kArms) {
+    const int64_t m = qmatmul_cuda_is_few(arm) ? 5 : 33;
+    if (!can(arm, w, m, Arithmetic::kBF16)) continue;
+    const std::vector<float> x = random_x(m * k, Arithmetic::kBF16), plain = run(w, x, m, Arithmetic::kBF16);
+    std::vector<uint16_t> hx;
+    for (float v : x) hx.push_back(f32_to_bf16(v));
+    auto dx = cuda::DeviceBuffer::allocate(*device, hx.size() * 2, "x").value();
+    auto dy = cuda::DeviceBuffer::allocate(*device, plain.size() * 4, "y").value();
+    ASSERT_TRUE(stream->to_device(dx.data(), hx.data(), hx.size() * 2));
+    const std::vector<float> before = normal(random, plain.size());
+    ASSERT_TRUE(stream->to_device(dy.data(), before.data(), before.size() * 4));
+    const Status status = product->run(*stream, w, {dx.data(), m, k}, Arithmetic::kBF16, {dy.data(), n, false, true});
+    ASSERT_TRUE(status) << status.error().message;
+    std::vector<float> after(plain.size());
+    ASSERT_TRUE(stream->to_host(after.data(), dy.data(), after.size() * 4));
+    ASSERT_TRUE(stream->synchronize());
+    for (size_t i = 0; i < plain.size(); ++i)
+      ASSERT_NEAR(after[i], before[i] + plain[i], 1e-6 * (1 + std::fabs(after[i]))) << qmatmul_cuda_arm_name(arm);
+  }
+}
+
+}  // namespace
+}  // namespace galvani::kernels
