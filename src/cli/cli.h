@@ -24,6 +24,7 @@ void add_inspect(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_quantize(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 /// Flags that say which model runs and how.
 struct ModelFlags {

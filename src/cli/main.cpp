@@ -70,6 +70,7 @@ int run(int argc, char** argv) {
   add_tokenize(app, action);
   add_eval(app, action);
   add_quantize(app, action);
+  add_bench(app, action);
   add_doctor(app, action);
   try {
     app.parse(arguments(argc, argv));

@@ -1,0 +1,121 @@
+/// `galvani bench --kernels`: the GPU's matrix products against ceilings measured in the same run.
+#include "bench/kernel_bench.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "cli/cli.h"
+#include "core/error.h"
+#include "kernels/qmatmul/qmatmul_cuda.h"
+
+namespace galvani::cli {
+namespace {
+
+struct BenchFlags {
+  bool kernels = false, no_cublas = false, no_dependent_launch = false;
+  std::vector<std::string> cases;
+  std::string act = "bf16", arm, json;
+  int device = 0;
+  int64_t expand_mib = 0;
+};
+
+/// "28672x8192:4g64:1", tokens a list "1,8,64".
+Status add_cases(const std::string& text, std::vector<bench::KernelCase>& cases) {
+  long long n = 0, k = 0;
+  int bits = 0, group = 0, used = 0;
+  if (std::sscanf(text.c_str(), "%lldx%lld:%dg%d:%n", &n, &k, &bits, &group, &used) != 4 || used == 0)
+    return fail(ErrorCode::kInvalidArgument, "--case {}: write it as NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8",
+                text);
+  const kernels::A16Format format{bits, group, kernels::A16Scale::kBF16};
+  if (!kernels::a16_valid(format) || n < 1 || k < 1 || n > (1 << 24) || k > (1 << 24) || k % group != 0)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "--case {}: bits are 2, 3, 4, 5, 6 or 8, groups 16, 32, 64 or 128 and divide K; N and K are at most 2^24",
+        text);
+  const char* at = text.c_str() + used;
+  while (true) {
+    long long m = 0;
+    int length = 0;
+    if (std::sscanf(at, "%lld%n", &m, &length) != 1 || m < 1 || m > (1 << 20))
+      return fail(ErrorCode::kInvalidArgument, "--case {}: token counts are numbers from 1 to 2^20", text);
+    cases.push_back({n, k, m, format});
+    at += length;
+    if (*at == '\0') return {};
+    if (*at++ != ',') return fail(ErrorCode::kInvalidArgument, "--case {}: token counts are separated by commas", text);
+  }
+}
+
+Result<bench::KernelBenchOptions> options_of(const BenchFlags& flags) {
+  bench::KernelBenchOptions options;
+  options.device = flags.device;
+  options.cublas = !flags.no_cublas;
+  options.dependent_launch = !flags.no_dependent_launch;
+  options.expand_bytes = flags.expand_mib << 20;
+  if (flags.act == "f16")
+    options.arithmetic = kernels::Arithmetic::kF16;
+  else if (flags.act != "bf16")
+    return fail(ErrorCode::kInvalidArgument, "--act {}: the GPU's products are bf16 or f16", flags.act);
+  if (!flags.arm.empty()) {
+    const auto arm = kernels::qmatmul_cuda_arm_from_name(flags.arm);
+    if (!arm) {
+      std::string names;
+      for (int i = 0; i < kernels::kQmatmulCudaArms; ++i)
+        names += fmt::format("{}{}", i > 0 ? ", " : "",
+                             kernels::qmatmul_cuda_arm_name(static_cast<kernels::QmatmulCudaArm>(i)));
+      return fail(ErrorCode::kInvalidArgument, "--arm {}: the arms are {}", flags.arm, names);
+    }
+    options.forced = static_cast<int>(*arm);
+  }
+  for (const std::string& text : flags.cases) GALVANI_TRY_VOID(add_cases(text, options.cases));
+  return options;
+}
+
+int run(const BenchFlags& flags) {
+  if (!flags.kernels) {
+    std::fprintf(stderr, "error: say what to time: --kernels\n");
+    return kCannotAnswer;
+  }
+  auto options = options_of(flags);
+  if (!options) return report(options.error());
+  const auto record = bench::bench_kernels(*options);
+  if (!record) {
+    report(record.error());
+    return kCannotAnswer;
+  }
+  if (const Status status = print(bench::kernel_record_markdown(*record)); !status) return report(status.error());
+  if (!flags.json.empty()) {
+    std::FILE* file = std::fopen(flags.json.c_str(), "wb");
+    const std::string text = bench::kernel_record_json(*record);
+    const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if ((file != nullptr && std::fclose(file) != 0) || !written) {
+      std::fprintf(stderr, "error: cannot write %s\n", flags.json.c_str());
+      return kNo;
+    }
+  }
+  for (const bench::KernelRow& row : record->rows)
+    if (!row.failure.empty()) return kNo;
+  return kYes;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* verb = app.add_subcommand("bench", "time this machine against its own ceilings");
+  verb->add_flag("--kernels", flags->kernels, "the GPU's quantized matrix products");
+  verb->add_option("--case", flags->cases, "NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8 (may repeat)")
+      ->allow_extra_args(false);
+  verb->add_option("--act", flags->act, "type of the activations: bf16 or f16");
+  verb->add_option("--arm", flags->arm, "force one arm, e.g. wgmma");
+  verb->add_option("--gpu", flags->device, "which GPU")->check(CLI::Range(0, 63));
+  verb->add_option("--expand-mib", flags->expand_mib, "workspace of the expand arm in MiB (0: forbidden)")
+      ->check(CLI::Range(0, 1 << 20));
+  verb->add_option("--json", flags->json, "also write every sample to this file");
+  verb->add_flag("--no-cublas", flags->no_cublas, "leave cuBLAS out");
+  verb->add_flag("--no-dependent-launch", flags->no_dependent_launch,
+                 "each launch waits for the end of the one before");
+  verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace galvani::cli
