@@ -88,14 +88,15 @@ class ReadLimit {
   uint64_t* data_;
 };
 
-/// Repeats `body`, which returns the bytes it read, in turns with the read limit.
-template <typename Body>
-void report(const std::string& name, const ReadLimit& limit, const Body& body) {
-  body();
+/// Repeats `body`, which returns the bytes it read, in turns with the read limit; `before` it is not timed.
+template <typename Before, typename Body>
+void report(const std::string& name, const ReadLimit& limit, const Before& before, const Body& body) {
+  before(), body();
   std::vector<double> times, rates, reads;
   const double start = now();
   while (times.size() < 10 || (now() - start < g_seconds && times.size() < 2000)) {
     if (times.size() % 8 == 0) reads.push_back(limit.read());
+    before();
     const double t = now();
     const double bytes = body();
     times.push_back(now() - t), rates.push_back(bytes / times.back() / 1e9);
@@ -159,8 +160,10 @@ void whole_layer(Layer& layer, int64_t rows, const ReadLimit& limit) {
   std::vector<float> x(static_cast<size_t>(rows * kHidden));
   auto state = exec::State::create({}, {.context = 64, .max_sequences = 1, .max_chunk = 64}, exec::host_memory());
   std::vector<std::vector<uint64_t>> counts;
-  report("layer, " + std::to_string(rows) + " tokens", limit, [&] {
-    for (float& v : x) v = normal(random);  // another choice of experts every time; a few microseconds
+  const auto choose = [&] {
+    for (float& v : x) v = normal(random);
+  };
+  report("layer, " + std::to_string(rows) + " tokens", limit, choose, [&] {
     exec::Batch batch;
     layer.ops->begin_step(batch, **state);
     layer.ops->begin_layer(0);
@@ -183,32 +186,36 @@ void products(int64_t rows, bool grouped, const ReadLimit& limit) {
   kernels::CpuInput input;
   kernels::ExpertGroups groups;
   std::vector<int32_t> ids(static_cast<size_t>(places)), order(kExperts);
-  report(std::string("gate and up, ") + (grouped ? "one region, " : "a region an expert, ") + std::to_string(rows) +
-             " tokens",
-         limit, [&] {
-           for (int64_t t = 0; t < rows; ++t) {
-             for (int32_t e = 0; e < kExperts; ++e) order[static_cast<size_t>(e)] = e;
-             for (size_t j = 0; j < kTopK; ++j) {
-               std::swap(order[j], order[j + random() % (kExperts - j)]);
-               ids[static_cast<size_t>(t * kTopK) + j] = order[j];
-             }
-           }
-           groups.build(ids.data(), rows, kTopK, kExperts);
-           if (grouped) {
-             input.prepare_rows(x.data(), groups.tokens, kHidden, kHidden, g_arithmetic);
-             std::vector<kernels::QmatmulItem> items;
-             std::vector<const kernels::CpuMatrix*> segments;
-             for (const auto& m : matrices) segments.push_back(m.get());
-             for (const auto& g : groups.groups)
-               items.push_back({{&segments[static_cast<size_t>(g.expert)], 1}, g.first, g.first, g.count});
-             kernels::qmatmul_grouped(items, input, y.data(), 2 * kInner);
-           } else {
-             for (const auto& g : groups.groups)
-               kernels::qmatmul(*matrices[static_cast<size_t>(g.expert)], x.data() + g.first * kHidden, g.count,
-                                kHidden, y.data() + g.first * 2 * kInner, 2 * kInner, g_arithmetic);
-           }
-           return static_cast<double>(groups.groups.size()) * bytes;
-         });
+  report(
+      std::string("gate and up, ") + (grouped ? "one region, " : "a region an expert, ") + std::to_string(rows) +
+          " tokens",
+      limit,
+      [&] {
+        for (int64_t t = 0; t < rows; ++t) {
+          for (int32_t e = 0; e < kExperts; ++e) order[static_cast<size_t>(e)] = e;
+          for (size_t j = 0; j < kTopK; ++j) {
+            std::swap(order[j], order[j + random() % (kExperts - j)]);
+            ids[static_cast<size_t>(t * kTopK) + j] = order[j];
+          }
+        }
+        groups.build(ids.data(), rows, kTopK, kExperts);
+      },
+      [&] {
+        if (grouped) {
+          input.prepare_rows(x.data(), groups.tokens, kHidden, kHidden, g_arithmetic);
+          std::vector<kernels::QmatmulItem> items;
+          std::vector<const kernels::CpuMatrix*> segments;
+          for (const auto& m : matrices) segments.push_back(m.get());
+          for (const auto& g : groups.groups)
+            items.push_back({{&segments[static_cast<size_t>(g.expert)], 1}, g.first, g.first, g.count});
+          kernels::qmatmul_grouped(items, input, y.data(), 2 * kInner);
+        } else {
+          for (const auto& g : groups.groups)
+            kernels::qmatmul(*matrices[static_cast<size_t>(g.expert)], x.data() + g.first * kHidden, g.count, kHidden,
+                             y.data() + g.first * 2 * kInner, 2 * kInner, g_arithmetic);
+        }
+        return static_cast<double>(groups.groups.size()) * bytes;
+      });
 }
 
 void decode(const std::string& model, int sequences, const ReadLimit& limit) {
@@ -216,7 +223,7 @@ void decode(const std::string& model, int sequences, const ReadLimit& limit) {
   options.model = model;
   options.act = kernels::arithmetic_name(g_arithmetic);
   options.max_sequences = sequences;
-  options.context = 2112;
+  options.context = 128;
   auto loaded = engine::Runner::load(options);
   if (!loaded) {
     std::printf("%s: %s\n", model.c_str(), loaded.error().message.c_str());
@@ -234,7 +241,13 @@ void decode(const std::string& model, int sequences, const ReadLimit& limit) {
   const double active = config.value("num_experts_per_tok", 0);
   const auto step = static_cast<double>(runner.ops().step_bytes());
   double layers = 0;
-  report(model.substr(model.rfind('/') + 1) + ", " + std::to_string(sequences) + " sequences", limit, [&] {
+  const auto restart = [&] {  // short texts, so that experts are what is measured
+    if (position < 64) return;
+    for (exec::SeqId& id : ids) runner.state().release(id);
+    for (exec::SeqId& id : ids) id = *runner.state().create_sequence();
+    position = 0;
+  };
+  report(model.substr(model.rfind('/') + 1) + ", " + std::to_string(sequences) + " sequences", limit, restart, [&] {
     exec::Batch batch;
     for (const exec::SeqId id : ids) {
       const auto token = static_cast<int32_t>(random() % static_cast<uint64_t>(runner.info().vocab));
