@@ -74,7 +74,7 @@ class Kernel {
   mutable KernelAttributes attributes_;
 };
 
-class CudaDevice {
+class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
  public:
   /// Errors: kUnsupported (no CUDA in this build, no driver, driver too old, nothing in the binary runs there),
   /// kOutOfRange (no such device).
