@@ -172,7 +172,7 @@ TEST(Engine, LoadRefusesBadOptionsByName) {
   };
   EXPECT_NE(message([](LoadOptions& o) { o.act = "f8"; }).find("f8"), std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.kv = "q4"; }).find("q4"), std::string::npos);
-  EXPECT_NE(message([](LoadOptions& o) { o.device = "cuda"; }).find("cuda"), std::string::npos);
+  EXPECT_NE(message([](LoadOptions& o) { o.device = "tpu"; }).find("tpu"), std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.arms = {{"qmatmul", "warp"}}; }).find("warp"), std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.arms = {{"conv", "x"}}; }).find("conv"), std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.max_sequences = 0; }).find("0 sequences"), std::string::npos);
