@@ -316,7 +316,9 @@ TEST(Eval, TrainedModelsHaveTheirPerplexity) {
     double ppl;
   };
   for (const Case& c : {Case{"models/trained-moe", "models/trained-moe", 16.1810},
-                        Case{"mlx/trained-moe-4-64-affine", "models/trained-moe", 16.630980592445127}}) {
+                        Case{"models/trained-hybrid", "models/trained-hybrid", 15.4815},
+                        Case{"mlx/trained-moe-4-64-affine", "models/trained-moe", 16.630980592445127},
+                        Case{"mlx/trained-hybrid-4-64-affine", "models/trained-hybrid", 15.92894939252931}}) {
     const Outcome outcome =
         run({"eval", "-m", fs::path(root) / c.model, "--ids", fs::path(root) / c.ids / "heldout_ids.npy", "--windows",
              "32", "--act", "f32", "--kv", "f32", "--json", "-"},
