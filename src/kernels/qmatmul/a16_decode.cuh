@@ -77,11 +77,16 @@ GALVANI_DEVICE float2 unpack2<f16>(unsigned v) {
   return __half22float2(*reinterpret_cast<const __half2*>(&v));
 }
 
+template <typename T>
+constexpr bool kIsBf16Type = false;
+template <>
+constexpr bool kIsBf16Type<bf16> = true;
+
 /// A lane's codes of one unit. `pair<i>()` is A register i % 4 of k16 step i / 4 holding offset + code, exactly;
 /// offset(half) is what to take off again for rows 0…7 and 8…15 of the tile.
 template <int kBits, typename T>
 struct A16Codes {
-  static constexpr bool kIsBf16 = sizeof(T) == 2 && __is_same(T, bf16);
+  static constexpr bool kIsBf16 = kIsBf16Type<T>;
   static constexpr int kMantissa = kIsBf16 ? 7 : 10;
   static constexpr int kBias = kIsBf16 ? 127 : 15;
 

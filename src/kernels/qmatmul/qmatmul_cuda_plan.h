@@ -137,6 +137,8 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
       return "it needs bulk copies and clusters (9.0)";
     if (arm == QmatmulCudaArm::kFewAsync && !caps.has(Feature::kCpAsync)) return "it needs cp.async (8.0)";
     if (arm == QmatmulCudaArm::kFewPlain && bf16) return "it is f16 alone";
+    if (arm == QmatmulCudaArm::kFewPlain && p.format.bits == 8)
+      return "it has no 8-bit instance: its rings would not fit into 64 KiB";
     if (arm == QmatmulCudaArm::kFewPlain && !caps.has(Feature::kLdmatrix)) return "it needs m16n8k8 products (7.5)";
     if (!qmatmul_cuda_few(caps, p, arm).ok) return "x and the rings do not fit into a block's shared memory";
     return nullptr;
