@@ -150,6 +150,10 @@ struct GptOssTwins {
       blocks.tensors[at + "down_proj_scales"] = EditedTensor::raw(DType::kU8, {4, 64, 2}, down.scales);
       add_mlx(at, gate_up, down);
     }
+    // Keys that the released files have.
+    blocks.config["experts_per_token"] = 2;
+    blocks.config["initial_context_length"] = 64;
+    blocks.config["swiglu_limit"] = 7.0;
     blocks.config["quantization_config"] = {{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"model.lm_head"}}};
     mlx.config["quantization"] = {{"group_size", 32}, {"bits", 4}, {"mode", "mxfp4"}};
   }
