@@ -1,17 +1,63 @@
 #include "kernels/plan_tables.h"
 
+#include "kernels/attention/attention_cuda.h"
+
 namespace galvani::kernels {
+namespace {
+
+/// Attention: every width and type of real models, m = rows of a chunk.
+PlanTable attention_plans() {
+  struct Row {
+    const char* name;
+    AttentionCudaShape shape;
+  };
+  static const std::vector<Row> rows = [] {
+    std::vector<Row> all;
+    static std::vector<std::string> names;
+    names.reserve(64);
+    constexpr std::pair<int, int> kWidths[] = {{32, 32},   {64, 64},   {80, 80},   {128, 128},
+                                               {192, 128}, {256, 256}, {512, 512}, {576, 512}};
+    for (const DType kv : {DType::kF16, DType::kBF16, DType::kF32})
+      for (const auto& [k_dim, v_dim] : kWidths) {
+        names.push_back(std::string("kv=") + dtype_name(kv) + " dims=" + std::to_string(k_dim) + "/" +
+                        std::to_string(v_dim));
+        all.push_back({names.back().c_str(), {32, 8, k_dim, v_dim, kv}});
+      }
+    return all;
+  }();
+  PlanTable table{.operation = "attention", .ms = {1, 9, 15, 16, 63, 64, 65, 127, 128, 4096}};
+  for (const Row& row : rows) table.rows.push_back(row.name);
+  table.plan = [](const DeviceCaps& caps, size_t row, int64_t m) {
+    return attention_cuda_plan_str(caps, rows[row].shape, m);
+  };
+  return table;
+}
+
+}  // namespace
 
 std::vector<PlanTable> plan_tables() {
   // One operation a line, sorted.
   return {
+      attention_plans(),
       qmatmul_cuda_plan_table(),
   };
 }
 
 std::set<std::string> kernels_without_a_choice() {
   return {
-      // The ceilings of doctor and bench: one kernel each, on every part.
+      // One kernel each, on every part.
+      "embed_sm70",
+      "finish_rows_sm70",
+      "gated_sm70",
+      "linear_dense_sm70",
+      "qkv_finish_sm70",
+      "rms_norm_sm70",
+      "rope_table_sm70",
+      "sample_copy_sm70",
+      "sample_edit_sm70",
+      "sample_pick_sm70",
+      "sample_scan_sm70",
+      // The ceilings of doctor and bench.
       "random_fill_sm70",
       "read_bulk_sm90",
       "read_plain_sm70",

@@ -1,0 +1,92 @@
+#include "kernels/attention/attention_cuda.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "cuda/launch.h"
+
+namespace galvani::kernels {
+namespace {
+bool dependent(const cuda::CudaDevice& device) { return device.caps().has(Feature::kDependentLaunch); }
+}  // namespace
+
+std::string attention_cuda_plan_str(const DeviceCaps& caps, const AttentionCudaShape& shape, int64_t m) {
+  const auto text = [](const AttentionCudaChoice& choice) {
+    return fmt::format("kernel={} rows={} threads={} shared={}", choice.kernel, choice.rows, choice.threads,
+                       choice.shared_bytes);
+  };
+  if (m >= kTileMinRows) {
+    const auto tiles = plan_attention_tiles(caps, shape, static_cast<int>(std::min<int64_t>(m, 1 << 20)));
+    if (tiles.kernel != nullptr) return text(tiles);
+  }
+  const auto decode = plan_attention_decode(caps, shape);
+  if (decode.kernel != nullptr) return text(decode) + " then kernel=attention_merge_sm75";
+  const auto simt = plan_attention_simt(caps, shape);
+  if (simt.kernel != nullptr) return fmt::format("{} ({})", text(simt), decode.refusal);
+  return fmt::format("refused: {}; {}", decode.refusal, simt.refusal);
+}
+
+int attention_schedule(std::span<const int> positions, int window, int segment, int* out) {
+  out[0] = segment;
+  int segments = 0;
+  for (size_t r = 0; r < positions.size(); ++r) {
+    out[1 + r] = segments;
+    segments += attention_segments(positions[r], window, segment);
+  }
+  out[1 + positions.size()] = segments;
+  return segments;
+}
+
+void attention_tiles(int row, int count, int position, int sequence, int rows, std::vector<AttentionTileRows>& tiles) {
+  for (int i = 0; i < count; i += rows)
+    tiles.push_back({row + i, std::min(rows, count - i), position + i, sequence, position + count});
+}
+
+void sort_attention_tiles(std::vector<AttentionTileRows>& tiles, int window) {
+  const auto pages = [window](const AttentionTileRows& tile) {
+    const int first = window > 0 ? std::max(0, tile.position - window + 1) : 0;
+    return (tile.position + tile.count - 1) / 64 - first / 64;
+  };
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const auto& a, const auto& b) { return pages(a) > pages(b); });
+}
+
+Status attention_decode_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionRowsArgs& args) {
+  cuda::CudaDevice& device = stream.device();
+  GALVANI_TRY(const cuda::Kernel* decode, device.kernel(choice.kernel));
+  GALVANI_TRY(const cuda::Kernel* merge, device.kernel("attention_merge_sm75"));
+  const auto blocks = static_cast<unsigned>(device.caps().sms * choice.blocks_per_sm);
+  GALVANI_TRY_VOID(cuda::launch(stream, *decode,
+                                {.grid = {blocks},
+                                 .block = {static_cast<unsigned>(choice.threads)},
+                                 .dynamic_smem = choice.shared_bytes,
+                                 .dependent_launch = dependent(device)},
+                                args));
+  const auto rows = static_cast<unsigned>(args.rows), heads = static_cast<unsigned>(args.heads);
+  return cuda::launch(stream, *merge, {.grid = {rows, heads}, .block = {128}, .dependent_launch = dependent(device)},
+                      args);
+}
+
+Status attention_simt_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionRowsArgs& args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(choice.kernel));
+  const auto rows = static_cast<unsigned>(args.rows), heads = static_cast<unsigned>(args.heads);
+  return cuda::launch(stream, *kernel,
+                      {.grid = {rows, heads},
+                       .block = {static_cast<unsigned>(choice.threads)},
+                       .dynamic_smem = choice.shared_bytes,
+                       .dependent_launch = dependent(stream.device())},
+                      args);
+}
+
+Status attention_tiles_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionTilesArgs& args,
+                            int tiles) {
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(choice.kernel));
+  const auto grid = static_cast<unsigned>(tiles), heads = static_cast<unsigned>(args.heads);
+  return cuda::launch(stream, *kernel,
+                      {.grid = {grid, heads},
+                       .block = {static_cast<unsigned>(choice.threads)},
+                       .dynamic_smem = choice.shared_bytes,
+                       .dependent_launch = dependent(stream.device())},
+                      args);
+}
+
+}  // namespace galvani::kernels

@@ -1,0 +1,322 @@
+#pragma once
+/// Attention of rows with one query each (decode): the keys of a row are cut into segments, one block a segment and kv
+/// head (up to 8 of its query heads), then the segments are merged in order. NVRTC compiles it alone.
+///
+/// Scores are computed transposed, Sᵀ = K·Qᵀ and Oᵀ = Vᵀ·Pᵀ: 16 keys (or value dims) are the M side of m16n8k16 and 8
+/// query heads its N side. Both sides' inner index may be permuted as long as both agree, so each lane loads 16 bytes
+/// of a key (dims 8t … 8t+7 of every 32) straight from its page, and those registers are A fragments as they are; value
+/// rows need one byte permutation a register. K and V pass through no shared memory.
+#include "kernels/attention/attention_device.cuh"
+
+namespace galvani::kernels::attn {
+
+constexpr int kDecodeWarps = 4;
+
+/// The row that segment `part` belongs to, with what the row's table entries say. The warp looks at 32 rows at a time,
+/// so that few loads wait for each other before the first key can be asked for.
+struct SegmentRow {
+  int row, position, sequence, before;  ///< before: segments of the rows before it
+};
+__device__ __forceinline__ SegmentRow find_segment(const AttentionRowsArgs& args, int part, int lane) {
+  const int* prefix = args.schedule + 1;
+  for (int base = 0;; base += 32) {
+    const int index = min(base + lane, args.rows - 1);
+    const int row = args.at != nullptr ? args.at[index] : index;
+    const int before = prefix[index], end = prefix[index + 1];
+    const int position = args.positions[row], sequence = args.sequence[row];
+    const unsigned found = __ballot_sync(0xffffffffu, before <= part && part < end);
+    if (found == 0) continue;
+    const int from = __ffs(static_cast<int>(found)) - 1;
+    return {__shfl_sync(0xffffffffu, row, from), __shfl_sync(0xffffffffu, position, from),
+            __shfl_sync(0xffffffffu, sequence, from), __shfl_sync(0xffffffffu, before, from)};
+  }
+}
+
+template <typename T, int DK, int DV>
+struct DecodeState {
+  unsigned q[DK / 16][2];
+  float o[DV / 16][4];
+  float peak[2], sum[2];  // of heads 2t and 2t + 1
+};
+
+/// 16 keys from key0 on: K as A fragments of both 8-key halves, then V.
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void load_keys(uint4 (&k)[DK / 32][2], const T* page_k, int lane) {
+  const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+  for (int c = 0; c < DK / 32; ++c) {
+    k[c][0] = *reinterpret_cast<const uint4*>(page_k + g * DK + 32 * c + 8 * t);
+    k[c][1] = *reinterpret_cast<const uint4*>(page_k + (g + 8) * DK + 32 * c + 8 * t);
+  }
+}
+
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void load_values(uint4 (&v)[DV / 64][4], const T* page_v, int lane, int key0, int first,
+                                            int last) {
+  const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+  for (int b = 0; b < DV / 64; ++b) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = 2 * t + (i & 1) + 8 * (i >> 1);
+      v[b][i] = *reinterpret_cast<const uint4*>(page_v + key * DV + 64 * b + 8 * g);
+    }
+  }
+  // What the row does not see may hold anything, and 0 · NaN is not 0.
+  if (key0 < first || key0 + 15 > last) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = key0 + 2 * t + (i & 1) + 8 * (i >> 1);
+      if (key >= first && key <= last) continue;
+#pragma unroll
+      for (int b = 0; b < DV / 64; ++b) v[b][i] = make_uint4(0, 0, 0, 0);
+    }
+  }
+}
+
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void scores(const DecodeState<T, DK, DV>& state, const uint4 (&k)[DK / 32][2],
+                                       float (&s)[4]) {
+  float other[4] = {0, 0, 0, 0};
+  s[0] = s[1] = s[2] = s[3] = 0;
+#pragma unroll
+  for (int c = 0; c < DK / 32; ++c) {
+    const unsigned even[4] = {k[c][0].x, k[c][1].x, k[c][0].y, k[c][1].y};
+    const unsigned odd[4] = {k[c][0].z, k[c][1].z, k[c][0].w, k[c][1].w};
+    mma16816<T>(s, even, state.q[2 * c][0], state.q[2 * c][1]);
+    mma16816<T>(other, odd, state.q[2 * c + 1][0], state.q[2 * c + 1][1]);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) s[i] += other[i];
+}
+
+/// Scores to weights with a running peak; returns them packed as the B fragment of 16 keys × 8 heads.
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void weigh(DecodeState<T, DK, DV>& state, float (&s)[4], const ScoreArgs& args, int key0,
+                                      int first, int last, int lane, unsigned (&p)[2]) {
+  const int g = lane >> 2;
+  const bool low = key0 + g >= first && key0 + g <= last, high = key0 + g + 8 >= first && key0 + g + 8 <= last;
+  s[0] = low ? score_log2(s[0], args) : minus_infinity();
+  s[1] = low ? score_log2(s[1], args) : minus_infinity();
+  s[2] = high ? score_log2(s[2], args) : minus_infinity();
+  s[3] = high ? score_log2(s[3], args) : minus_infinity();
+  float factor[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float peak = fmaxf(s[h], s[h + 2]);
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, step));
+    peak = fmaxf(state.peak[h], peak);
+    factor[h] = exp2_fast(state.peak[h] - peak);
+    state.peak[h] = peak;
+    s[h] = exp2_fast(s[h] - peak);
+    s[h + 2] = exp2_fast(s[h + 2] - peak);
+    state.sum[h] = state.sum[h] * factor[h] + (s[h] + s[h + 2]);
+  }
+  // Peaks soon stop moving; multiplying by 1 changes nothing.
+  if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) {
+#pragma unroll
+    for (int j = 0; j < DV / 16; ++j) {
+      state.o[j][0] *= factor[0];
+      state.o[j][1] *= factor[1];
+      state.o[j][2] *= factor[0];
+      state.o[j][3] *= factor[1];
+    }
+  }
+  p[0] = transpose8x8(pack2<T>(s[0], s[1]));
+  p[1] = transpose8x8(pack2<T>(s[2], s[3]));
+}
+
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void add_values(DecodeState<T, DK, DV>& state, const uint4 (&v)[DV / 64][4],
+                                           const unsigned (&p)[2]) {
+#pragma unroll
+  for (int b = 0; b < DV / 64; ++b) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const unsigned word[4] = {(&v[b][0].x)[j], (&v[b][1].x)[j], (&v[b][2].x)[j], (&v[b][3].x)[j]};
+      const unsigned a[4] = {__byte_perm(word[0], word[1], 0x5410), __byte_perm(word[0], word[1], 0x7632),
+                             __byte_perm(word[2], word[3], 0x5410), __byte_perm(word[2], word[3], 0x7632)};
+      mma16816<T>(state.o[4 * b + j], a, p[0], p[1]);
+    }
+  }
+}
+
+/// Queries of 8 heads from `head` on, those beyond the kv head's as zeros.
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void load_queries(DecodeState<T, DK, DV>& state, const T* q, int heads_here, int lane) {
+  const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+  for (int c = 0; c < DK / 32; ++c) {
+    uint4 x = make_uint4(0, 0, 0, 0);
+    if (g < heads_here) x = *reinterpret_cast<const uint4*>(q + g * DK + 32 * c + 8 * t);
+    state.q[2 * c][0] = x.x;
+    state.q[2 * c][1] = x.y;
+    state.q[2 * c + 1][0] = x.z;
+    state.q[2 * c + 1][1] = x.w;
+  }
+#pragma unroll
+  for (int j = 0; j < DV / 16; ++j) state.o[j][0] = state.o[j][1] = state.o[j][2] = state.o[j][3] = 0;
+  state.peak[0] = state.peak[1] = minus_infinity();
+  state.sum[0] = state.sum[1] = 0;
+}
+
+/// The warps' results, merged in the order of the warps, to part_out and part_stat. shared: [warps][8][DV + 4] floats,
+/// then [warps][8][2].
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void merge_warps(DecodeState<T, DK, DV>& state, float* shared, int heads_here, float* out,
+                                            float* stat) {
+  constexpr int kRow = DV + 4;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+  float* stats = shared + kDecodeWarps * 8 * kRow;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) state.sum[h] += __shfl_xor_sync(0xffffffffu, state.sum[h], step);
+    if (g == 0) {
+      stats[(warp * 8 + 2 * t + h) * 2] = state.peak[h];
+      stats[(warp * 8 + 2 * t + h) * 2 + 1] = state.sum[h];
+    }
+    float* row = shared + (warp * 8 + 2 * t + h) * kRow;
+#pragma unroll
+    for (int j = 0; j < DV / 16; ++j)
+      *reinterpret_cast<float2*>(row + 64 * (j >> 2) + 8 * g + 2 * (j & 3)) =
+          make_float2(state.o[j][h], state.o[j][2 + h]);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < heads_here * (DV / 4); i += kDecodeWarps * 32) {
+    const int head = i / (DV / 4), dim = 4 * (i % (DV / 4));
+    float peak = minus_infinity();
+    for (int w = 0; w < kDecodeWarps; ++w) peak = fmaxf(peak, stats[(w * 8 + head) * 2]);
+    float4 total = make_float4(0, 0, 0, 0);
+    float sum = 0;
+    for (int w = 0; w < kDecodeWarps; ++w) {
+      const float own = stats[(w * 8 + head) * 2], part = stats[(w * 8 + head) * 2 + 1];
+      // A warp without keys has nothing to add; its factor would be 2^(−∞ + ∞) if no score was a number.
+      if (own == minus_infinity() && part == 0) continue;
+      const float factor = exp2_fast(own - peak);
+      const float4 x = *reinterpret_cast<const float4*>(shared + (w * 8 + head) * kRow + dim);
+      total.x += x.x * factor;
+      total.y += x.y * factor;
+      total.z += x.z * factor;
+      total.w += x.w * factor;
+      sum += part * factor;
+    }
+    *reinterpret_cast<float4*>(out + static_cast<long long>(head) * DV + dim) = total;
+    if (dim == 0) {
+      stat[2 * head] = peak;
+      stat[2 * head + 1] = sum;
+    }
+  }
+  __syncthreads();
+}
+
+/// Blocks that should fit on a multiprocessor: what the compiler may spend registers on.
+template <int D>
+constexpr int decode_blocks_per_sm() {
+  return D <= 64 ? 4 : D <= 128 ? 3 : 2;
+}
+
+/// Any grid: blocks take (segment, kv head, 8 query heads) in turn. Block: 32 · kDecodeWarps.
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) {
+  extern __shared__ __align__(16) float decode_shared[];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int group = args.heads / args.kv.kv_heads, blocks_per_head = (group + 7) / 8;
+  const int columns = args.kv.kv_heads * blocks_per_head;
+  const int segment_tokens = args.schedule[0];
+  const int* prefix = args.schedule + 1;
+  const int items = prefix[args.rows] * columns;
+  for (int item = blockIdx.x; item < items; item += gridDim.x) {
+    const int column = item % columns, part = item / columns;
+    const int kv_head = column / blocks_per_head, first_of_group = (column % blocks_per_head) * 8;
+    const int head = kv_head * group + first_of_group, heads_here = min(8, group - first_of_group);
+    const auto [row, position, sequence, before] = find_segment(args, part, lane);
+    const int visible = args.score.window > 0 ? max(0, position - args.score.window + 1) : 0;
+    const int segment = visible / segment_tokens + part - before;
+    const int first = max(visible, segment * segment_tokens), last = min(position, (segment + 1) * segment_tokens - 1);
+    const int* blocks = args.tables.blocks + static_cast<long long>(sequence) * args.tables.max_blocks;
+
+    DecodeState<T, DK, DV> state;
+    load_queries(state, static_cast<const T*>(args.q) + row * args.q_stride + static_cast<long long>(head) * DK,
+                 heads_here, lane);
+    const T* k_base = reinterpret_cast<const T*>(args.kv.k) + kv_head * kPage * DK;
+    const T* v_base = reinterpret_cast<const T*>(args.kv.v) + kv_head * kPage * DV;
+    const long long k_stride = args.kv.k_page_stride / 2, v_stride = args.kv.v_page_stride / 2;
+    // Warps take every fourth step of 16 keys; keys of the next step are on their way while this one is weighed.
+    int key0 = (first & ~15) + 16 * warp;
+    uint4 k[DK / 32][2], v[DV / 64][4];
+    int page = key0 <= last ? blocks[key0 / kPage] : 0;
+    if (key0 <= last) load_keys<T, DK, DV>(k, k_base + page * k_stride + (key0 % kPage) * DK, lane);
+    for (; key0 <= last; key0 += 16 * kDecodeWarps) {
+      const int next = key0 + 16 * kDecodeWarps;
+      load_values<T, DK, DV>(v, v_base + page * v_stride + (key0 % kPage) * DV, lane, key0, first, last);
+      if (next <= last) page = blocks[next / kPage];
+      float s[4];
+      scores(state, k, s);
+      if (next <= last) load_keys<T, DK, DV>(k, k_base + page * k_stride + (next % kPage) * DK, lane);
+      unsigned p[2];
+      weigh(state, s, args.score, key0, first, last, lane, p);
+      add_values(state, v, p);
+    }
+    const long long slot = static_cast<long long>(part) * args.heads + head;
+    merge_warps(state, decode_shared, heads_here, args.part_out + slot * DV, args.part_stat + slot * 2);
+  }
+}
+
+/// Merges the segments of each row in order. Grid: (rows, heads); block: kMergeThreads; v_dim a multiple of 4, ≤ 4 ·
+/// kMergeThreads.
+constexpr int kMergeThreads = 128;
+__device__ __forceinline__ void attention_merge(const AttentionRowsArgs& args) {
+  __shared__ float4 sums[kMergeThreads];
+  __shared__ float totals[kMergeThreads];
+  const int index = blockIdx.x, head = blockIdx.y, v_dim = args.kv.v_dim;
+  const int row = args.at != nullptr ? args.at[index] : index;
+  const int lanes = v_dim / 4, groups = kMergeThreads / lanes;
+  const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
+  const int* prefix = args.schedule + 1;
+  const int begin = prefix[index], end = prefix[index + 1];
+  const long long out_at = row * args.out_stride + static_cast<long long>(head) * v_dim + 4 * lane;
+  if (begin == end) {
+    if (group == 0)
+      for (int i = 0; i < 4; ++i) store_as(args.out, out_at + i, 0.0f, args.out_type);
+    return;
+  }
+  float peak = args.sinks != nullptr ? args.sinks[head] * kLog2E : minus_infinity();
+  for (int s = begin + (threadIdx.x & 31); s < end; s += 32)
+    peak = fmaxf(peak, args.part_stat[(static_cast<long long>(s) * args.heads + head) * 2]);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, step));
+  float4 total = make_float4(0, 0, 0, 0);
+  float sum = 0;
+  if (group < groups) {
+    for (int s = begin + group; s < end; s += groups) {
+      const long long slot = static_cast<long long>(s) * args.heads + head;
+      const float factor = exp2_fast(args.part_stat[slot * 2] - peak);
+      const float4 x = *reinterpret_cast<const float4*>(args.part_out + slot * v_dim + 4 * lane);
+      total.x += x.x * factor;
+      total.y += x.y * factor;
+      total.z += x.z * factor;
+      total.w += x.w * factor;
+      sum += args.part_stat[slot * 2 + 1] * factor;
+    }
+  }
+  sums[threadIdx.x] = total;
+  totals[threadIdx.x] = sum;
+  __syncthreads();
+  if (group != 0) return;
+  for (int other = 1; other < min(groups, end - begin); ++other) {
+    const float4 x = sums[other * lanes + lane];
+    total.x += x.x;
+    total.y += x.y;
+    total.z += x.z;
+    total.w += x.w;
+    sum += totals[other * lanes + lane];
+  }
+  if (args.sinks != nullptr) sum += exp2_fast(args.sinks[head] * kLog2E - peak);
+  const float inverse = 1.0f / sum;
+  store_pair_as(args.out, out_at, total.x * inverse, total.y * inverse, args.out_type);
+  store_pair_as(args.out, out_at + 2, total.z * inverse, total.w * inverse, args.out_type);
+}
+
+}  // namespace galvani::kernels::attn

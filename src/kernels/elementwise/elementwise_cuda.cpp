@@ -1,0 +1,45 @@
+#include "kernels/elementwise/elementwise_cuda.h"
+
+#include "core/error.h"
+#include "cuda/launch.h"
+
+namespace galvani::kernels {
+namespace {
+
+constexpr unsigned kThreads = 256;
+bool dependent(cuda::Stream& stream) { return stream.device().caps().has(Feature::kDependentLaunch); }
+cuda::Dim3 grid(int rows, int dim) {
+  return {static_cast<unsigned>(rows), (static_cast<unsigned>(dim) + kThreads - 1) / kThreads};
+}
+
+}  // namespace
+
+Status gated_cuda(cuda::Stream& stream, const GatedArgs& args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("gated_sm70"));
+  cuda::LaunchConfig config{
+      .grid = grid(args.rows, args.dim), .block = {kThreads}, .dependent_launch = dependent(stream)};
+  if (args.out != args.up && args.rows > 0)
+    config.outputs[0] = {args.out, static_cast<size_t>((args.rows - 1) * args.out_stride + args.dim) *
+                                       static_cast<size_t>(store_bytes(args.out_type))};
+  return cuda::launch(stream, *kernel, config, args);
+}
+
+Status finish_rows_cuda(cuda::Stream& stream, const FinishArgs& args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("finish_rows_sm70"));
+  return cuda::launch(stream, *kernel,
+                      {.grid = grid(args.rows, args.dim), .block = {kThreads}, .dependent_launch = dependent(stream)},
+                      args);
+}
+
+Status embed_cuda(cuda::Stream& stream, const EmbedArgs& args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("embed_sm70"));
+  const auto bytes = static_cast<size_t>(args.rows) * static_cast<size_t>(args.dim) * 4;
+  return cuda::launch(stream, *kernel,
+                      {.grid = grid(args.rows, args.dim),
+                       .block = {kThreads},
+                       .dependent_launch = dependent(stream),
+                       .outputs = {{{args.out, bytes}}}},
+                      args);
+}
+
+}  // namespace galvani::kernels

@@ -1,0 +1,53 @@
+#pragma once
+/// What the CUDA element-wise kernels take; formulas are elementwise.h's. Device pointers; strides in elements.
+#include "kernels/common/store_type.h"
+
+namespace galvani::kernels {
+
+enum class Gate : int {
+  kSilu,           ///< silu(g)·u
+  kGeluTanh,       ///< gelu_tanh(g)·u
+  kSwigluClamped,  ///< elementwise.h's swiglu_clamped
+  kSigmoid,        ///< sigmoid(g)·u: attention output gates
+};
+
+/// out[r, i] = gate'(gate[r, i] + gate_bias[i], up[r, i] + up_bias[i]). `out` may be `up` (same stride and type).
+struct GatedArgs {
+  const float* gate = nullptr;  ///< [rows, dim]
+  const void* up = nullptr;     ///< [rows, dim] of up_type
+  StoreType up_type = StoreType::kF32;
+  long long gate_stride = 0, up_stride = 0;
+  const float* gate_bias = nullptr;  ///< [dim] or null, and so up_bias
+  const float* up_bias = nullptr;
+  int rows = 0, dim = 0;
+  Gate kind = Gate::kSilu;
+  float alpha = 0, limit = 0;  ///< kSwigluClamped
+  void* out = nullptr;         ///< [rows, dim]
+  long long out_stride = 0;
+  StoreType out_type = StoreType::kF32;
+};
+
+/// x[r, i] = cap((x[r, i] + bias[i]) · scale) with cap·tanh(x / cap) when cap > 0; the logits' last step.
+struct FinishArgs {
+  float* x = nullptr;  ///< [rows, dim]
+  long long stride = 0;
+  int rows = 0, dim = 0;
+  const float* bias = nullptr;  ///< [dim] or null
+  float scale = 1;
+  float cap = 0;
+};
+
+/// x[r] = table[token of r] · scale. The table is dense (bits 0) or affine codes in MLX's layout.
+struct EmbedArgs {
+  const int* tokens = nullptr;  ///< [rows], inside the table (the host has looked); below 0: the row becomes 0
+  int rows = 0, dim = 0;
+  const void* table = nullptr;       ///< dense: [vocab, dim]; affine: rows of dim · bits / 32 words
+  StoreType type = StoreType::kF32;  ///< dense elements, or scales and biases
+  int bits = 0, group = 0;
+  const void* scales = nullptr;  ///< [vocab, dim / group]
+  const void* biases = nullptr;
+  float scale = 1;
+  float* out = nullptr;  ///< [rows, dim], contiguous
+};
+
+}  // namespace galvani::kernels

@@ -1,0 +1,24 @@
+#include "kernels/norm/norm_cuda.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "cuda/launch.h"
+
+namespace galvani::kernels {
+
+Status rms_norm_cuda(cuda::Stream& stream, const NormArgs& args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("rms_norm_sm70"));
+  // Eight elements a thread hide the latency of a row; the number depends on dim alone.
+  const int threads = std::clamp((args.dim + 7) / 8, 32, 1024) / 32 * 32;
+  cuda::LaunchConfig config{.grid = {static_cast<unsigned>(args.rows)},
+                            .block = {static_cast<unsigned>(threads)},
+                            .dynamic_smem = args.dim * 4,
+                            .dependent_launch = stream.device().caps().has(Feature::kDependentLaunch)};
+  if (args.out != nullptr && args.rows > 0)
+    config.outputs[0] = {args.out, static_cast<size_t>((args.rows - 1) * args.out_stride + args.dim) *
+                                       static_cast<size_t>(store_bytes(args.out_type))};
+  return cuda::launch(stream, *kernel, config, args);
+}
+
+}  // namespace galvani::kernels

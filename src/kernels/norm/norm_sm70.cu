@@ -1,0 +1,14 @@
+// RMS norm kernels; nothing in them needs more than Volta has.
+#include "cuda/kernel_table.h"
+#include "kernels/norm/norm_cuda.cuh"
+
+namespace galvani::kernels {
+namespace {
+__global__ void __launch_bounds__(1024) norm(const __grid_constant__ NormArgs args) {
+  start_dependent();
+  rms_norm_rows(args);
+}
+}  // namespace
+}  // namespace galvani::kernels
+
+GALVANI_KERNEL_TABLE(norm_sm70, GALVANI_KERNEL("rms_norm_sm70", galvani::kernels::norm))

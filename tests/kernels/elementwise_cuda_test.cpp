@@ -1,0 +1,136 @@
+// Gated activations, the logits' last step and embedding look-up on the GPU against f64.
+#include "kernels/elementwise/elementwise_cuda.h"
+
+#include "kernels/cuda_testing.h"
+#include "kernels/elementwise/elementwise.h"
+#include "quant/affine.h"
+
+namespace galvani::kernels {
+namespace {
+
+class CudaSmallElementwise : public OnGpu {};
+
+double gate_ref(Gate kind, double g, double u) {
+  switch (kind) {
+    case Gate::kSilu: return silu_ref(g) * u;
+    case Gate::kGeluTanh: return gelu_tanh_ref(g) * u;
+    case Gate::kSwigluClamped: return swiglu_clamped_ref(g, u, 1.702f, 7.0f);
+    case Gate::kSigmoid: return u / (1 + std::exp(-g));
+  }
+  return NAN;
+}
+
+TEST_F(CudaSmallElementwise, GatesMatchTheReference) {
+  std::mt19937_64 random(fresh_seed());
+  for (const int dim : {1, 63, 704, 1536, 2112, 17408}) {
+    for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kSwigluClamped, Gate::kSigmoid}) {
+      for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
+        const int rows = 3;
+        const auto n = static_cast<size_t>(dim);
+        auto x = normal(random, rows * 2 * n, 4.0f);
+        const auto bias = normal(random, 2 * n);
+        const bool biased = dim % 2 == 0;
+        const auto dx = upload(x), dbias = upload(bias);
+        auto out = poisoned(rows * n, type);
+        ok(gated_cuda(*stream, {.gate = dx.as<float>(),
+                                .up = dx.as<float>() + dim,
+                                .gate_stride = 2 * dim,
+                                .up_stride = 2 * dim,
+                                .gate_bias = biased ? dbias.as<float>() : nullptr,
+                                .up_bias = biased ? dbias.as<float>() + dim : nullptr,
+                                .rows = rows,
+                                .dim = dim,
+                                .kind = kind,
+                                .alpha = 1.702f,
+                                .limit = 7.0f,
+                                .out = out.data(),
+                                .out_stride = dim,
+                                .out_type = type}));
+        const auto got = read(out, type);
+        for (size_t i = 0; i < rows * n; ++i) {
+          const size_t r = i / n, c = i % n;
+          const float g = x[r * 2 * n + c] + (biased ? bias[c] : 0),
+                      u = x[r * 2 * n + n + c] + (biased ? bias[n + c] : 0);
+          const double y = gate_ref(kind, g, u), largest = 65504;
+          if (type == StoreType::kF16 && std::fabs(y) > largest) continue;
+          // exp of −z: relative error of z times |z|, |z| below 100 where the result is not 0.
+          ASSERT_NEAR(got[i], y,
+                      1.05 * store_unit(type) * std::fabs(y) + 0x1p-17 * std::fabs(y) +
+                          (type == StoreType::kF16 ? 0x1p-25 : 1e-37))
+              << "dim " << dim << " gate " << int(kind) << " type " << int(type) << " element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaSmallElementwise, FinishMatchesTheReference) {
+  std::mt19937_64 random(fresh_seed());
+  for (const int dim : {1, 257, 49152}) {
+    const auto n = static_cast<size_t>(dim);
+    const auto x = normal(random, 2 * n, 20.0f), bias = normal(random, n);
+    auto dx = upload(x);
+    const auto dbias = upload(bias);
+    ok(finish_rows_cuda(*stream, {.x = dx.as<float>(),
+                                  .stride = dim,
+                                  .rows = 2,
+                                  .dim = dim,
+                                  .bias = dbias.as<float>(),
+                                  .scale = 0.5f,
+                                  .cap = 30.0f}));
+    const auto got = download<float>(dx.data(), 2 * n);
+    for (size_t i = 0; i < 2 * n; ++i) {
+      const double y = softcap_ref((double{x[i]} + bias[i % n]) * 0.5, 30);
+      ASSERT_NEAR(got[i], y, 0x1p-20 * std::fabs(y) + 0x1p-21 * (std::fabs(x[i]) + std::fabs(bias[i % n]))) << i;
+    }
+  }
+}
+
+TEST_F(CudaSmallElementwise, EmbeddingRowsAreExact) {
+  std::mt19937_64 random(fresh_seed());
+  const std::vector<int> tokens = {3, 0, 12, -1, 7};
+  const auto dtokens = upload(tokens);
+  for (const int bits : {0, 2, 3, 4, 5, 6, 8}) {
+    for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
+      for (const int group : {16, 32, 64, 128}) {
+        const int dim = 640, vocab = 13;
+        std::vector<float> exact(static_cast<size_t>(vocab * dim));
+        EmbedArgs args{.tokens = dtokens.as<int>(), .rows = 5, .dim = dim, .type = type, .scale = 25.25f};
+        cuda::DeviceBuffer table, scales, biases;
+        if (bits == 0) {
+          const auto values = normal(random, exact.size());
+          for (size_t i = 0; i < exact.size(); ++i) exact[i] = rounded(values[i], type);
+          table = upload(stored_bytes(values, type));
+        } else {
+          auto tensor = quant::make_affine_tensor(vocab, dim, bits, group, dtype_of(type));
+          const auto codes = static_cast<size_t>(vocab) * static_cast<size_t>(tensor.view.row_code_bytes());
+          const auto scale_bytes = stored_bytes(normal(random, static_cast<size_t>(vocab * dim / group)), type),
+                     bias_bytes = stored_bytes(normal(random, static_cast<size_t>(vocab * dim / group)), type);
+          auto* base = const_cast<std::byte*>(tensor.view.codes);
+          for (size_t i = 0; i < codes; ++i) base[i] = static_cast<std::byte>(random());
+          std::memcpy(const_cast<std::byte*>(tensor.view.scales), scale_bytes.data(), scale_bytes.size());
+          std::memcpy(const_cast<std::byte*>(tensor.view.biases), bias_bytes.data(), bias_bytes.size());
+          quant::affine_dequant_rows(tensor.view, 0, vocab, exact.data());
+          table = upload(std::span<const std::byte>(tensor.view.codes, codes));
+          scales = upload(scale_bytes), biases = upload(bias_bytes);
+          args.bits = bits, args.group = group;
+          args.scales = scales.data(), args.biases = biases.data();
+        }
+        args.table = table.data();
+        auto out = poisoned(static_cast<size_t>(5 * dim), StoreType::kF32);
+        args.out = reinterpret_cast<float*>(out.data());
+        ok(embed_cuda(*stream, args));
+        const auto got = read(out, StoreType::kF32);
+        for (int i = 0; i < 5 * dim; ++i) {
+          const int token = tokens[static_cast<size_t>(i / dim)];
+          const float wanted = token < 0 ? 0 : exact[static_cast<size_t>(token * dim + i % dim)] * 25.25f;
+          ASSERT_EQ(got[static_cast<size_t>(i)], wanted) << bits << " bits, group " << group << ", element " << i;
+        }
+        if (bits == 0) break;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace galvani::kernels

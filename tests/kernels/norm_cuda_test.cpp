@@ -1,0 +1,69 @@
+// RMS norm on the GPU against f64.
+#include "kernels/norm/norm_cuda.h"
+
+#include "kernels/cuda_testing.h"
+#include "kernels/norm/norm.h"
+
+namespace galvani::kernels {
+namespace {
+
+class CudaSmallNorm : public OnGpu {};
+
+/// x += post_norm(add + bias), y = norm(x): bounds from 1.05·u_out·|y| and f32 sums of squares (relative 2^-20).
+TEST_F(CudaSmallNorm, EveryFormMatchesTheReference) {
+  std::mt19937_64 random(fresh_seed());
+  for (const int dim : {1, 31, 64, 576, 640, 704, 2112, 2880, 4096, 5120, 17408}) {
+    for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
+      for (const int form : {0, 1, 2, 3}) {  // plain; add; add with bias and post norm; no weight, gathered rows
+        SCOPED_TRACE(testing::Message() << "dim " << dim << " type " << int(type) << " form " << form);
+        const int rows = 5;
+        const auto n = static_cast<size_t>(dim);
+        const auto x = normal(random, rows * n, 3.0f), add = normal(random, rows * n), w = normal(random, n),
+                   w2 = normal(random, n), bias = normal(random, n);
+        const std::vector<int> gather = {4, 0, 2};
+        auto dx = upload(x), dadd = upload(add), dw = upload(w), dw2 = upload(w2), dbias = upload(bias);
+        auto dgather = upload(gather);
+        NormArgs args{.x = dx.as<float>(), .x_stride = dim, .rows = rows, .dim = dim};
+        args.norm = {form == 3 ? nullptr : dw.as<float>(), 1e-6f, dim % 2 == 0};
+        if (form == 1 || form == 2) args.add = dadd.as<float>(), args.add_stride = dim;
+        if (form == 2)
+          args.bias = dbias.as<float>(), args.post = true, args.post_norm = {dw2.as<float>(), 1e-5f, false};
+        if (form == 3) args.gather = dgather.as<int>(), args.rows = 3;
+        auto out = poisoned(static_cast<size_t>(args.rows) * n, type);
+        args.out = out.data(), args.out_stride = dim, args.out_type = type;
+        ok(rms_norm_cuda(*stream, args));
+        const auto got = read(out, type);
+
+        std::vector<float> sum = x;
+        if (form == 1 || form == 2) {
+          std::vector<float> z = add;
+          if (form == 2)
+            for (size_t i = 0; i < z.size(); ++i) z[i] += bias[i % n];
+          std::vector<double> post(z.begin(), z.end());
+          if (form == 2) rms_norm_ref(z.data(), rows, dim, dim, w2.data(), {1e-5f, false}, post.data());
+          const auto residual = download<float>(dx.data(), x.size());
+          for (size_t i = 0; i < x.size(); ++i) {
+            ASSERT_NEAR(residual[i], x[i] + post[i], 0x1p-20 * (std::fabs(post[i]) + std::fabs(x[i]))) << i;
+            sum[i] = residual[i];
+          }
+        }
+        std::vector<double> exact(x.size());
+        rms_norm_ref(sum.data(), rows, dim, dim, form == 3 ? nullptr : w.data(), {1e-6f, dim % 2 == 0}, exact.data());
+        for (int r = 0; r < args.rows; ++r) {
+          const size_t from = static_cast<size_t>(form == 3 ? gather[static_cast<size_t>(r)] : r) * n;
+          for (size_t i = 0; i < n; ++i) {
+            const double y = exact[from + i], scale = std::fabs(w[i]) + 1;  // 1 + w may cancel
+            ASSERT_NEAR(got[static_cast<size_t>(r) * n + i], y,
+                        1.05 * store_unit(type) * std::fabs(y) + 0x1p-20 * std::fabs(y) +
+                            0x1p-23 * scale * std::fabs(sum[from + i]) / (1e-3 + std::fabs(sum[from + i])) +
+                            (type == StoreType::kF16 ? 0x1p-25 : 0))
+                << "row " << r << " column " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace galvani::kernels
