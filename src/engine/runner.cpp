@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "cuda/choose_device.h"
 #include "exec/cpu_ops.h"
+#include "exec/cuda_ops.h"
 
 namespace galvani::engine {
 namespace {
@@ -49,12 +50,7 @@ Result<DType> parse_kv(const std::string& name, Arithmetic arithmetic) {
 }
 
 Status check_options(const LoadOptions& options) {
-  GALVANI_TRY(const cuda::DeviceRequest request, cuda::parse_device(options.device));
-  if (request.kind == cuda::DeviceRequest::Kind::kCuda) {
-    GALVANI_TRY_VOID(cuda::choose_device(request));
-    return fail(ErrorCode::kUnsupported, "--device {}: models run on the CPU alone so far; use --device cpu",
-                options.device);
-  }
+  GALVANI_TRY_VOID(cuda::parse_device(options.device));
   if (options.context < 0 || options.context > (int64_t{1} << 31) - 1)
     return fail(ErrorCode::kInvalidArgument,
                 "a context of {} tokens cannot be; give 1 to 2147483647, or 0 for the model's own", options.context);
@@ -109,8 +105,24 @@ Result<DType> kv_type(const std::string& kv, const std::string& act) {
 
 Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
   GALVANI_TRY_VOID(check_options(options));
-  GALVANI_TRY(const Arithmetic arithmetic, parse_act(options.act));
-  GALVANI_TRY(const DType kv, kv_type(options.kv, options.act));
+  GALVANI_TRY(const cuda::DeviceRequest request, cuda::parse_device(options.device));
+  GALVANI_TRY(const cuda::DeviceChoice choice, cuda::choose_device(request));
+  if (!choice.note.empty()) log_info("{}", choice.note);
+  if (!choice.gpu) return load_on(options, -1);
+  auto loaded = load_on(options, choice.index);
+  const bool fall_back =
+      request.kind == cuda::DeviceRequest::Kind::kAuto && !loaded && loaded.error().code == ErrorCode::kUnsupported;
+  if (!fall_back) return loaded;
+  log_warn("running on the CPU: {}", loaded.error().message);
+  return load_on(options, -1);
+}
+
+Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int gpu) {
+  GALVANI_TRY(Arithmetic arithmetic, parse_act(options.act));
+  if (gpu >= 0 && options.act == "auto") {
+    GALVANI_TRY(arithmetic, exec::cuda_default_arithmetic(gpu));
+  }
+  GALVANI_TRY(const DType kv, parse_kv(options.kv, arithmetic));
   set_threads(options.threads);
 
   std::unique_ptr<Runner> runner(new Runner);
@@ -120,13 +132,23 @@ Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
   GALVANI_TRY(runner->checkpoint_, quant::Checkpoint::open(options.model));
   info.times.map = FileMap::total_open_ms() - mapped_before;
   info.times.open = watch.lap_ms() - info.times.map;
-  GALVANI_TRY(runner->ops_, exec::create_cpu_ops({.arithmetic = arithmetic,
-                                                  .batch_invariant = options.batch_invariant,
-                                                  .count_activations = options.count_activations,
-                                                  .poison = options.poison,
-                                                  .arms = options.arms}));
+  const exec::OpsOptions ops{.arithmetic = arithmetic,
+                             .batch_invariant = options.batch_invariant,
+                             .count_activations = options.count_activations,
+                             .poison = options.poison,
+                             .arms = options.arms};
+  if (gpu >= 0) {
+    GALVANI_TRY(runner->ops_,
+                exec::create_cuda_ops(
+                    ops, {.device = gpu, .trace_plan = options.trace_plan, .sync_every_launch = options.cuda_sync}));
+  } else {
+    GALVANI_TRY(runner->ops_, exec::create_cpu_ops(ops));
+  }
   GALVANI_TRY(runner->model_, models::load_model(*runner->checkpoint_, *runner->ops_, options.progress));
   info.times.pack = watch.lap_ms();
+  if (gpu >= 0 && !runner->model_->state_spec().slots.empty())
+    return fail(ErrorCode::kUnsupported, "{}: recurrent layers are not on CUDA yet; run with --device cpu",
+                runner->model_->info().family);
 
   const models::ModelInfo& model = runner->model_->info();
   info.context = options.context > 0 ? options.context : std::min<int64_t>(model.context, 4096);

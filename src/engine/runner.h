@@ -36,6 +36,8 @@ class Runner {
 
  private:
   Runner() = default;
+  /// On GPU `gpu`, or the CPU (−1).
+  static Result<std::unique_ptr<Runner>> load_on(const LoadOptions& options, int gpu);
   std::shared_ptr<quant::Checkpoint> checkpoint_;
   std::unique_ptr<exec::Ops> ops_;
   std::unique_ptr<models::Model> model_;

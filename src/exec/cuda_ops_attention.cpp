@@ -1,0 +1,225 @@
+// Grouped-query attention of CudaOps: product, then one kernel for norms, clip, rope and append; then rows or tiles.
+#include <algorithm>
+
+#include "exec/cuda_ops_impl.h"
+#include "kernels/rope/rope_cuda.h"
+
+namespace galvani::exec {
+namespace {
+
+using kernels::AttentionCudaArm;
+using kernels::StoreType;
+
+StoreType store_type(DType type) {
+  return type == DType::kF16 ? StoreType::kF16 : type == DType::kBF16 ? StoreType::kBF16 : StoreType::kF32;
+}
+
+bool same(const kernels::AttentionCudaShape& a, const kernels::AttentionCudaShape& b) {
+  return a.heads == b.heads && a.kv_heads == b.kv_heads && a.k_dim == b.k_dim && a.v_dim == b.v_dim && a.kv == b.kv;
+}
+
+}  // namespace
+
+/// Whether chunks of several tokens are run row by row too: one arm whatever the batch.
+bool CudaOps::rows_only() const {
+  return options_.batch_invariant || attention_arm_ == AttentionCudaArm::kDecode ||
+         attention_arm_ == AttentionCudaArm::kSimt;
+}
+
+const float* CudaOps::rope_table(RopeRef ref) {
+  Rope& rope = ropes_[static_cast<size_t>(ref.id)];
+  if (!rope.fresh) {
+    rope.fresh = true;
+    run([&] {
+      return kernels::rope_table_cuda(stream_, {.positions = positions_,
+                                                .inv_freq = rope.inv_freq.as<float>(),
+                                                .rows = static_cast<int>(rows_),
+                                                .pairs = static_cast<int>(rope.spec.inv_freq.size()),
+                                                .attention_scale = rope.spec.attention_scale,
+                                                .table = rope.table});
+    });
+  }
+  return rope.table;
+}
+
+kernels::PagedKv CudaOps::pages(const AttentionLayer& layer) const {
+  const kernels::KvLayer kv = state_->kv_layer(layer.kv_group, layer.kv_index);
+  return {reinterpret_cast<const char*>(kv.k),
+          reinterpret_cast<const char*>(kv.v),
+          kv.k_page_stride,
+          kv.v_page_stride,
+          kv.kv_heads,
+          kv.k_dim,
+          kv.v_dim};
+}
+
+AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) {
+  const Act qkv = multiply(normed(x, norm, act_type_), layer.qkv);
+  if (layer.norm_whole) refuse("a norm over all heads at once");
+  const int64_t q_width = int64_t{layer.heads} * layer.k_dim;
+  const int64_t k_width = layer.reuse_kv ? 0 : int64_t{layer.kv_heads} * layer.k_dim;
+  const int64_t v_width = layer.reuse_kv || layer.v_from_k ? 0 : int64_t{layer.kv_heads} * layer.v_dim;
+  const int64_t gate_width = layer.output_gate ? int64_t{layer.heads} * layer.v_dim : 0;
+  const int64_t gate_column = q_width + k_width + v_width;
+  GALVANI_CHECK(qkv.cols == gate_column + gate_width, "attention: the product has {} rows, its layer needs {}",
+                qkv.cols, gate_column + gate_width);
+  const StoreType type = store_type(state_->options().kv_dtype);
+  Act q = make(qkv.rows, q_width, type);
+  kernels::QkvArgs args{.x = floats(qkv),
+                        .x_stride = qkv.stride,
+                        .k_column = static_cast<int>(q_width),
+                        .v_column = static_cast<int>(layer.v_from_k ? q_width : q_width + k_width),
+                        .bias = linear_of(layer.qkv).bias_data(),
+                        .rows = static_cast<int>(qkv.rows),
+                        .heads = layer.heads,
+                        .append = !layer.reuse_kv,
+                        .q_normed = layer.q_norm.has_value(),
+                        .k_normed = layer.k_norm.has_value(),
+                        .v_normed = layer.v_norm.has_value(),
+                        .clip = layer.clip,
+                        .q = q.data,
+                        .q_stride = q.stride,
+                        .kv = pages(layer),
+                        .type = type,
+                        .tables = mirror_.tables(layer.kv_group),
+                        .positions = positions_,
+                        .sequence = sequence_};
+  if (layer.q_norm) args.q_norm = norm_weights(*layer.q_norm);
+  if (layer.k_norm) args.k_norm = norm_weights(*layer.k_norm);
+  if (layer.v_norm) args.v_norm = norm_weights(*layer.v_norm);
+  if (layer.rope) {
+    const RopeSpec& spec = ropes_[static_cast<size_t>(layer.rope.id)].spec;
+    args.rope = rope_table(layer.rope);
+    args.rope_pairs = static_cast<int>(spec.inv_freq.size());
+    args.interleaved = spec.interleaved;
+  }
+  run([&] { return kernels::qkv_finish_cuda(stream_, args); });
+  AttentionInputs inputs{.q = q, .gate = {}};
+  if (layer.output_gate) inputs.gate = {floats(qkv) + gate_column, qkv.rows, gate_width, qkv.stride};
+  return inputs;
+}
+
+Act CudaOps::attention(const AttentionInputs& inputs, const AttentionLayer& layer) {
+  Act out = make(inputs.q.rows, int64_t{layer.heads} * layer.v_dim, act_type_);
+  if (Status done = attend(inputs.q, layer, out); !done) fail_step(tl::unexpected<Error>(std::move(done).error()));
+  if (!layer.output_gate) return out;
+  const float* bias = linear_of(layer.qkv).bias_data();
+  if (bias != nullptr) bias += layer.qkv.rows - inputs.gate.cols;
+  return gate(inputs.gate, bias, out, nullptr, kernels::Gate::kSigmoid, {});
+}
+
+Status CudaOps::attend(const Act& q, const AttentionLayer& layer, Act& out) {
+  const kernels::AttentionCudaShape shape{layer.heads, layer.kv_heads, layer.k_dim, layer.v_dim,
+                                          state_->options().kv_dtype};
+  const kernels::AttentionRowsArgs args{.kv = pages(layer),
+                                        .tables = mirror_.tables(layer.kv_group),
+                                        .score = {layer.scale, layer.softcap, layer.window},
+                                        .rows = static_cast<int>(rows_),
+                                        .heads = layer.heads,
+                                        .q = q.data,
+                                        .q_stride = q.stride,
+                                        .positions = positions_,
+                                        .sequence = sequence_,
+                                        .sinks = weights(layer.sinks),
+                                        .out = out.data,
+                                        .out_stride = out.stride,
+                                        .out_type = act_type_};
+  if (decode_) return attend_rows(shape, layer, args, row_positions_);
+  int longest = 0;
+  for (const Chunk& chunk : batch_->chunks) longest = std::max(longest, chunk.count);
+  const auto tiles = kernels::plan_attention_tiles(device_->caps(), shape, longest);
+  const bool tiled = !rows_only() && tiles.kernel != nullptr;
+  if (attention_arm_ == AttentionCudaArm::kTiles && tiles.kernel == nullptr && longest >= kernels::kTileMinRows)
+    return fail(ErrorCode::kUnsupported, "--arm attention=tiles cannot run here: {}", tiles.refusal);
+  if (!tiled) return attend_rows(shape, layer, args, row_positions_);
+  GALVANI_TRY_VOID(attend_tiles(shape, layer, args, tiles));
+  if (single_rows_.empty()) return {};
+  kernels::AttentionRowsArgs single = args;
+  single.at = single_rows_device_;
+  single.rows = static_cast<int>(single_rows_.size());
+  return attend_rows(shape, layer, single, single_positions_);
+}
+
+Status CudaOps::fill_schedule(Schedule& entry, size_t index, std::span<const int> positions) {
+  const auto rows = static_cast<int>(positions.size());
+  const int segment = kernels::plan_attention_segment(device_->caps(), entry.shape, positions.data(), rows,
+                                                      entry.window, options_.batch_invariant);
+  const int most = kernels::attention_most_segments(
+      device_->caps(), entry.shape, rows, static_cast<int>(state_->options().context), options_.batch_invariant);
+  std::vector<int> table(positions.size() + 2);
+  entry.segments = kernels::attention_schedule(positions, entry.window, segment, table.data());
+  GALVANI_CHECK(!decode_ || entry.segments <= most, "{} segments, room for {}", entry.segments, most);
+  if (!decode_) {
+    GALVANI_TRY(entry.device, block_.put(stream_, std::span<const int>(table)));
+    return {};
+  }
+  constexpr int64_t kColumn = kMaxGraphRows * sizeof(int);
+  const int64_t at = 3 * kColumn + static_cast<int64_t>(index) * (kColumn + 2 * static_cast<int64_t>(sizeof(int)));
+  entry.segments = most;  // what a graph must have room for
+  GALVANI_TRY(entry.device, decode_block_.put(stream_, std::span<const int>(table), at));
+  return {};
+}
+
+Result<CudaOps::Schedule*> CudaOps::schedule(const kernels::AttentionCudaShape& shape, int window,
+                                             std::span<const int> positions) {
+  size_t index = 0;
+  while (index < schedules_.size() && (schedules_[index].window != window || !same(schedules_[index].shape, shape)))
+    ++index;
+  if (index == schedules_.size()) {
+    if (index == kMaxSchedules)
+      return fail(ErrorCode::kUnsupported, "more than {} kinds of attention layers in one model", kMaxSchedules);
+    schedules_.push_back({.shape = shape, .window = window});
+  }
+  Schedule& entry = schedules_[index];
+  if (entry.device == nullptr) GALVANI_TRY_VOID(fill_schedule(entry, index, positions));
+  return &entry;
+}
+
+Status CudaOps::attend_rows(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
+                            kernels::AttentionRowsArgs args, std::span<const int> positions) {
+  const auto decode = kernels::plan_attention_decode(device_->caps(), shape);
+  if (attention_arm_ == AttentionCudaArm::kDecode && decode.kernel == nullptr)
+    return fail(ErrorCode::kUnsupported, "--arm attention=decode cannot run here: {}", decode.refusal);
+  if (decode.kernel == nullptr || attention_arm_ == AttentionCudaArm::kSimt) {
+    const auto simt = kernels::plan_attention_simt(device_->caps(), shape);
+    if (simt.kernel == nullptr)
+      return fail(ErrorCode::kUnsupported, "attention with {} heads of {} and {}: {}; {}", layer.heads, layer.k_dim,
+                  layer.v_dim, decode.refusal, simt.refusal);
+    run([&] { return kernels::attention_simt_cuda(stream_, simt, args); });
+    return {};
+  }
+  GALVANI_TRY(const Schedule* entry, schedule(shape, layer.window, positions));
+  args.schedule = entry->device;
+  const size_t parts = static_cast<size_t>(entry->segments) * static_cast<size_t>(layer.heads);
+  args.part_out = static_cast<float*>(take(*arena_, parts * static_cast<size_t>(layer.v_dim) * 4));
+  args.part_stat = static_cast<float*>(take(*arena_, parts * 8));
+  run([&] { return kernels::attention_decode_cuda(stream_, decode, args); });
+  return {};
+}
+
+Status CudaOps::attend_tiles(const kernels::AttentionCudaShape&, const AttentionLayer& layer,
+                             const kernels::AttentionRowsArgs& rows, const kernels::AttentionCudaChoice& choice) {
+  std::vector<kernels::AttentionTileRows> tiles;
+  for (const Chunk& chunk : batch_->chunks) {
+    if (chunk.count < kernels::kTileMinRows) continue;
+    kernels::attention_tiles(static_cast<int>(chunk.row), chunk.count, chunk.first_position, chunk.sequence,
+                             choice.rows, tiles);
+  }
+  kernels::sort_attention_tiles(tiles, layer.window);
+  GALVANI_TRY(const auto* table, block_.put(stream_, std::span<const kernels::AttentionTileRows>(tiles)));
+  const kernels::AttentionTilesArgs args{.kv = rows.kv,
+                                         .tables = rows.tables,
+                                         .score = rows.score,
+                                         .heads = rows.heads,
+                                         .q = rows.q,
+                                         .q_stride = rows.q_stride,
+                                         .tiles = table,
+                                         .sinks = rows.sinks,
+                                         .out = rows.out,
+                                         .out_stride = rows.out_stride,
+                                         .out_type = rows.out_type};
+  run([&] { return kernels::attention_tiles_cuda(stream_, choice, args, static_cast<int>(tiles.size())); });
+  return {};
+}
+
+}  // namespace galvani::exec

@@ -1,0 +1,203 @@
+#pragma once
+/// CudaOps itself, shared by the files that implement it (one a group of operations).
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/error.h"
+#include "cuda/blas.h"
+#include "exec/cuda_memory.h"
+#include "exec/cuda_ops.h"
+#include "exec/cuda_tables.h"
+#include "exec/cuda_weights.h"
+#include "kernels/attention/attention_cuda.h"
+#include "kernels/elementwise/elementwise_cuda_args.h"
+#include "kernels/norm/norm_cuda_args.h"
+#include "kernels/sampling/sampling_cuda.h"
+
+namespace galvani::exec {
+
+/// What the calls of a step do: run, run into a graph, or nothing but name the memory that the graph will write.
+enum class StepMode { kEager, kCapture, kReplay };
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(const OpsOptions& options, std::shared_ptr<cuda::CudaDevice> device, cuda::Stream stream);
+  ~CudaOps() override;
+  Status initialise();
+
+  std::string device() const override { return fmt::format("cuda:{}", device_->index()); }
+  const OpsOptions& options() const override { return options_; }
+  Memory& memory() override { return memory_; }
+
+  Result<LinearRef> load_linear(const std::string& name, std::span<const LinearPart> parts) override;
+  Result<StackRef> load_stack(const std::string& name, std::span<const std::vector<LinearPart>> items,
+                              int active) override;
+  Result<EmbeddingRef> load_embedding(const quant::MatrixPtr& table) override;
+  Result<VectorRef> load_vector(std::span<const float> values) override;
+  Result<RopeRef> load_rope(const RopeSpec& rope) override;
+  int64_t weight_bytes() const override { return weight_bytes_; }
+  int64_t step_bytes() const override { return step_bytes_; }
+
+  void begin_step(const Batch& batch, State& state) override;
+  Status finish_step() override;
+  void begin_layer(int layer) override;
+
+  Act embed(EmbeddingRef table, float scale) override;
+  Act linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) override;
+  AttentionInputs attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) override;
+  Act attention(const AttentionInputs& inputs, const AttentionLayer& layer) override;
+  Act latent_attention(const Act& x, const std::optional<Norm>& norm, const LatentAttentionLayer& layer) override;
+  Act gated_delta(const Act& x, const std::optional<Norm>& norm, const GatedDeltaLayer& layer) override;
+  Act gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up,
+                const GatedActivation& activation) override;
+  Act moe(const Act& x, const std::optional<Norm>& norm, const MoeLayer& layer) override;
+  void linear_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, Act& residual) override;
+  void add(const Act& y, const std::optional<Norm>& post_norm, Act& residual) override;
+  Act norm(const Act& x, const Norm& norm) override;
+  Act activate(const Act& gate, const Act& up, const GatedActivation& activation) override;
+  Act columns(const Act& x, int64_t first, int64_t count) override;
+  void scale(Act& x, float factor) override;
+  Act logits(const Act& x, const std::optional<Norm>& norm, LinearRef head, float softcap) override;
+  void tap(const Act& x) override;
+
+  Result<std::vector<kernels::SampledToken>> sample(const Act& logits,
+                                                    std::span<const kernels::RowSampling> rows) override;
+  Status read(const Act& act, float* out) override;
+  const std::vector<std::vector<float>>& taps() const override { return taps_; }
+  const std::vector<ActivationCounters>& activation_counters() const override { return counters_; }
+  const std::vector<std::vector<uint64_t>>& expert_counts() const override { return expert_counts_; }
+  std::vector<std::pair<std::string, uint64_t>> kernels_run() const override;
+
+ private:
+  struct Rope {
+    RopeSpec spec;
+    cuda::DeviceBuffer inv_freq;
+    float* table = nullptr;  // this step's
+    bool fresh = false;
+  };
+  /// residual += post_norm(add + bias), not done yet: it joins the next norm of the residual.
+  struct Pending {
+    Act add;
+    const float* bias = nullptr;
+    std::optional<Norm> post_norm;
+  };
+  struct DecodeGraph {
+    bool warm = false;  // its size has run eagerly: every kernel is loaded, every block of the arenas taken
+    std::optional<cuda::GraphExec> exec;
+    size_t nodes = 0;
+    uint64_t replays = 0;
+  };
+  /// A split of keys that some layers share; its place in device memory is the same in every decode step.
+  struct Schedule {
+    kernels::AttentionCudaShape shape;
+    int window = 0;
+    const int* device = nullptr;  // this step's
+    int segments = 0;
+  };
+
+  template <typename Launch>
+  void run(const Launch& launch) {
+    if (mode_ == StepMode::kReplay || !step_status_) return;
+    if (Status done = launch(); !done) step_status_ = std::move(done);
+  }
+  void fail_step(tl::unexpected<Error> error) {
+    if (step_status_) step_status_ = std::move(error);
+  }
+  void refuse(const char* what);
+
+  void* take(DeviceArena& arena, size_t bytes);
+  Act make(int64_t rows, int64_t cols, kernels::StoreType type);
+  kernels::StoreType type_of(const Act& act) const;
+  const float* weights(VectorRef ref) const {
+    return ref ? vectors_[static_cast<size_t>(ref.id)].as<float>() : nullptr;
+  }
+  kernels::NormWeights norm_weights(const Norm& n) const { return {weights(n.weight), n.eps, n.plus_one}; }
+  const CudaLinear& linear_of(LinearRef ref) const { return linears_[static_cast<size_t>(ref.id)]; }
+
+  /// norm(x) in `type` (x itself, rounded, without a norm), after what is pending for x.
+  Act normed(const Act& x, const std::optional<Norm>& norm, kernels::StoreType type);
+  void flush();
+  /// x · Wᵀ, f32, without the bias: its consumer adds it.
+  Act multiply(const Act& x, LinearRef w);
+  Status multiply_dense(const CudaSegment& segment, int64_t cols, const Act& x, float* out, int64_t out_stride);
+  Act gate(const Act& gate, const float* gate_bias, const Act& up, const float* up_bias, kernels::Gate kind,
+           const GatedActivation& activation);
+
+  Status finish_loading();
+  Status begin_tables(const Batch& batch, State& state);
+  Status decode_tables(const Batch& batch);
+  Status eager_tables(const Batch& batch);
+  void drop_graphs_unless(const State& state);
+  /// The split for rows at these positions (all of a decode step's), filled once a step.
+  Result<Schedule*> schedule(const kernels::AttentionCudaShape& shape, int window, std::span<const int> positions);
+  Status fill_schedule(Schedule& entry, size_t index, std::span<const int> positions);
+  Status attend(const Act& q, const AttentionLayer& layer, Act& out);
+  Status attend_rows(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
+                     kernels::AttentionRowsArgs args, std::span<const int> positions);
+  Status attend_tiles(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
+                      const kernels::AttentionRowsArgs& rows, const kernels::AttentionCudaChoice& choice);
+  bool rows_only() const;
+  const float* rope_table(RopeRef ref);
+  kernels::PagedKv pages(const AttentionLayer& layer) const;
+
+  OpsOptions options_;
+  std::shared_ptr<cuda::CudaDevice> device_;
+  cuda::Stream stream_;
+  CudaMemory memory_;
+  kernels::StoreType act_type_;
+  kernels::AttentionCudaArm attention_arm_ = kernels::AttentionCudaArm::kAuto;
+
+  // Weights.
+  Uploader uploader_;
+  std::vector<CudaLinear> linears_;
+  std::vector<CudaTable> tables_;
+  std::vector<cuda::DeviceBuffer> vectors_;
+  std::vector<Rope> ropes_;
+  int64_t weight_bytes_ = 0, step_bytes_ = 0;
+  bool loading_ = true;
+  int forced_matmul_ = -1;
+  std::unique_ptr<kernels::QmatmulCuda> qmatmul_;
+  std::unique_ptr<cuda::Blas> blas_;  // of dense weights
+  cuda::DeviceBuffer blas_workspace_;
+
+  // The step.
+  const Batch* batch_ = nullptr;
+  State* state_ = nullptr;
+  Status step_status_;
+  StepMode mode_ = StepMode::kEager;
+  bool decode_ = false;
+  int64_t rows_ = 0;  // of every activation: those of the batch, or the graph's size
+  int layer_ = -1;
+  DeviceArena step_arena_, layer_arenas_[2];
+  DeviceArena* arena_ = &step_arena_;
+  std::unordered_map<const void*, kernels::StoreType> types_;
+  Pending pending_;
+  float* pending_for_ = nullptr;
+  UploadBlock decode_block_, block_;
+  BlockMirror mirror_;
+  const int* tokens_ = nullptr;
+  const int* positions_ = nullptr;
+  const int* sequence_ = nullptr;
+  const int* logit_rows_ = nullptr;
+  std::vector<int> row_positions_, row_sequences_;   // of rows_, −1 where a graph has no row
+  std::vector<int> single_rows_, single_positions_;  // rows of short chunks, which no tile takes
+  const int* single_rows_device_ = nullptr;
+  std::vector<Schedule> schedules_;
+
+  std::array<DecodeGraph, 7> graphs_;  // 1, 2, 4, …, 64 rows
+  std::vector<const void*> graph_pages_;
+  double graph_ms_ = 0;
+
+  kernels::CudaSampler sampler_;
+  std::vector<std::vector<float>> taps_;
+  std::vector<ActivationCounters> counters_;
+  std::vector<std::vector<uint64_t>> expert_counts_;
+};
+
+inline float* floats(const Act& act) { return static_cast<float*>(act.data); }
+
+}  // namespace galvani::exec

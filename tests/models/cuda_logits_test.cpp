@@ -1,0 +1,219 @@
+// Models on a GPU: logits against the fixtures beside the CPU path that rounds its activations to bf16 at the same
+// points; what results may not depend on; graphs. Without a GPU each test skips with the reason.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "cuda/device.h"
+#include "models/model_fixture.h"
+
+namespace galvani::models {
+namespace {
+
+std::unique_ptr<engine::Runner> load_on(const std::string& path, const std::string& device, LoadOptions options = {}) {
+  options.model = path;
+  options.device = device;
+  if (options.act == "auto") options.act = "bf16";
+  auto runner = engine::Runner::load(options);
+  EXPECT_TRUE(runner.has_value()) << (runner ? "" : runner.error().message);
+  return runner ? std::move(*runner) : nullptr;
+}
+
+double rms_error(const std::vector<float>& got, const std::vector<float>& wanted) {
+  EXPECT_EQ(got.size(), wanted.size());
+  double sum = 0;
+  for (size_t i = 0; i < got.size(); ++i) sum += std::pow(double{got[i]} - wanted[i], 2);
+  return std::sqrt(sum / static_cast<double>(got.size()));
+}
+
+class OnGpu : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const cuda::DriverState state = cuda::driver_state();
+    if (state.kind != cuda::DriverState::Kind::kReady) GTEST_SKIP() << state.message;
+  }
+  static std::vector<float> wanted_logits(const std::string& model, const std::string& which) {
+    return expected<float>(model, "logits_" + which);
+  }
+};
+class CudaLogits : public OnGpu {};
+class CudaGguf : public OnGpu {};
+
+/// One decode step of one row per call, after a prefill of `prompt` tokens.
+std::vector<float> step_logits(engine::Runner& runner, const std::vector<int32_t>& ids, size_t prompt) {
+  std::vector<float> all;
+  auto sequence = runner.state().create_sequence();
+  EXPECT_TRUE(sequence.has_value());
+  for (size_t first = 0; first < ids.size();) {
+    const size_t count = first == 0 ? prompt : 1;
+    exec::Batch batch;
+    batch.add(*sequence, static_cast<int32_t>(first), std::span(ids).subspan(first, count), exec::WantLogits::kAll);
+    auto logits = runner.forward(batch);
+    EXPECT_TRUE(logits.has_value()) << (logits ? "" : logits.error().message);
+    if (!logits) break;
+    const size_t at = all.size();
+    all.resize(at + static_cast<size_t>(logits->rows * logits->cols));
+    EXPECT_TRUE(runner.ops().read(*logits, all.data() + at).has_value());
+    first += count;
+  }
+  runner.state().release(*sequence);
+  return all;
+}
+
+// RMS error at most 1.5 times that of the CPU with bf16 activations (every product's input rounded, as on the GPU).
+TEST_P(CudaLogits, AreAsCloseToTheReferenceAsTheCpuWithRoundedActivations) {
+  const std::string& model = GetParam();
+  for (const bool poison : {false, true}) {
+    LoadOptions options;
+    options.poison = poison;
+    auto gpu = load_on(model_data(model).string(), "cuda", options), cpu = load_on(model_data(model).string(), "cpu");
+    ASSERT_NE(gpu, nullptr);
+    ASSERT_NE(cpu, nullptr);
+    for (const std::string which : {"0", "1"}) {
+      const auto ids = expected<int32_t>(model, "input_ids_" + which);
+      const auto wanted = expected<float>(model, "logits_" + which);
+      const double own = rms_error(logits_of(*gpu, ids), wanted), others = rms_error(logits_of(*cpu, ids), wanted);
+      std::cout << model << " input " << which << ": RMS error " << own << " on the GPU, " << others << " on the CPU\n";
+      EXPECT_LE(own, 1.5 * others) << model << " input " << which;
+    }
+  }
+}
+
+TEST_P(CudaLogits, GreedyTokensMatchWhereTheMarginDecides) {
+  const std::string& model = GetParam();
+  if (model.starts_with("mlx")) GTEST_SKIP() << "mlx fixtures hold no greedy tokens";
+  auto runner = load_on(model_data(model).string(), "cuda");
+  ASSERT_NE(runner, nullptr);
+  auto ids = expected<int32_t>(model, "input_ids_0");
+  const size_t prompt = ids.size();
+  const auto greedy = expected<int32_t>(model, "greedy_0");
+  const auto margin = expected<float>(model, "greedy_margin_0");
+  ids.insert(ids.end(), greedy.begin(), greedy.end());
+  const auto logits = logits_of(*runner, ids);
+  const auto wanted = expected<float>(model, "logits_0");
+  const auto vocab = static_cast<size_t>(runner->info().vocab);
+  // bf16 activations move a logit by about the RMS error; eight of it decide.
+  const double noise = rms_error(
+      std::vector<float>(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(wanted.size())), wanted);
+  int compared = 0;
+  for (size_t i = 0; i < greedy.size(); ++i) {
+    const float* row = logits.data() + (prompt - 1 + i) * vocab;
+    if (margin[i] <= 8 * noise) continue;
+    EXPECT_EQ(static_cast<int32_t>(std::max_element(row, row + vocab) - row), greedy[i]) << model << " token " << i;
+    ++compared;
+  }
+  std::cout << model << ": " << compared << " of " << greedy.size() << " greedy tokens have a margin above "
+            << 8 * noise << "\n";
+  EXPECT_GE(compared, 1);
+}
+
+// Decode steps (eager, captured, replayed) and chunks against one prefill, bounded by the activations' rounding; two
+// runs and all three kinds of step agree bit for bit.
+TEST_P(CudaLogits, StepsAndChunksAgreeWithOnePrefill) {
+  const std::string& model = GetParam();
+  auto runner = load_on(model_data(model).string(), "cuda");
+  ASSERT_NE(runner, nullptr);
+  const auto ids = expected<int32_t>(model, "input_ids_0");
+  const auto wanted = expected<float>(model, "logits_0");
+  const auto whole = logits_of(*runner, ids);
+  const double noise = rms_error(whole, wanted);
+  EXPECT_EQ(whole, logits_of(*runner, ids)) << "two runs differ";
+  for (const int64_t chunk : {1, 3, 17})
+    EXPECT_LE(rms_error(logits_of(*runner, ids, chunk), wanted), 2 * noise) << "chunks of " << chunk;
+  const auto first = step_logits(*runner, ids, 4), second = step_logits(*runner, ids, 4);
+  EXPECT_EQ(first, second) << "a replayed step differs from one that ran kernel by kernel";
+  EXPECT_LE(rms_error(first, wanted), 2 * noise);
+  bool graph = false;
+  for (const auto& [name, count] : runner->ops().kernels_run())
+    graph |= name.starts_with("graph of 1 rows") && count > 0;
+  EXPECT_TRUE(graph);
+}
+
+// Four sequences in one decode batch give the rows they give alone, bit for bit, within an arm.
+TEST_P(CudaLogits, RowsAreIndependentInABatch) {
+  const std::string& model = GetParam();
+  LoadOptions options;
+  options.max_sequences = 4;
+  options.batch_invariant = true;
+  auto runner = load_on(model_data(model).string(), "cuda", options);
+  ASSERT_NE(runner, nullptr);
+  const auto ids = expected<int32_t>(model, "input_ids_0");
+  const auto vocab = static_cast<size_t>(runner->info().vocab);
+  const auto alone = step_logits(*runner, ids, 3);
+  std::vector<exec::SeqId> sequences;
+  for (int s = 0; s < 3; ++s) sequences.push_back(*runner->state().create_sequence());
+  for (size_t i = 0; i < 20; ++i) {
+    exec::Batch batch;
+    for (const auto sequence : sequences)
+      batch.add(sequence, static_cast<int32_t>(i), std::span(ids).subspan(i, 1), exec::WantLogits::kLast);
+    auto logits = runner->forward(batch);
+    ASSERT_TRUE(logits.has_value()) << logits.error().message;
+    std::vector<float> rows(3 * vocab);
+    ASSERT_TRUE(runner->ops().read(*logits, rows.data()).has_value());
+    for (size_t s = 0; s < 3; ++s)
+      ASSERT_EQ(std::memcmp(rows.data() + s * vocab, alone.data() + i * vocab, vocab * 4), 0)
+          << model << " step " << i << " sequence " << s;
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Models, CudaLogits,
+                         testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3", "mlx/llama-3-32-affine",
+                                         "mlx/llama-4-64-affine", "mlx/qwen2-5-64-affine", "mlx/qwen3-6-32-affine",
+                                         "mlx/gemma3-8-64-affine"),
+                         test_name);
+
+/// Teacher-forced along the CPU's greedy text from a real model's file: wherever the CPU's margin exceeds 0.25 the GPU
+/// chooses the same token.
+TEST_P(CudaGguf, GreedyTextIsTheCpusWhereItsMarginDecides) {
+  const char* cache = std::getenv("GALVANI_CACHE");
+  const auto file = cache ? std::filesystem::path(cache) / (GetParam() + ".gguf") : std::filesystem::path();
+  if (!cache || !std::filesystem::exists(file)) GTEST_SKIP() << GetParam() << ".gguf is not in GALVANI_CACHE";
+  auto gpu = load_on(file.string(), "cuda"), cpu = load_on(file.string(), "cpu");
+  ASSERT_NE(gpu, nullptr);
+  ASSERT_NE(cpu, nullptr);
+  const auto vocab = static_cast<size_t>(cpu->info().vocab);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 24; ++i) ids.push_back(1000 + 37 * i);
+  const size_t prompt = ids.size();
+  std::vector<float> margins;
+  auto sequence = cpu->state().create_sequence();
+  for (int step = 0; step < 60; ++step) {
+    exec::Batch batch;
+    const size_t first = step == 0 ? 0 : ids.size() - 1;
+    batch.add(*sequence, static_cast<int32_t>(first), std::span(ids).subspan(first), exec::WantLogits::kLast);
+    auto logits = cpu->forward(batch);
+    ASSERT_TRUE(logits.has_value());
+    std::vector<float> row(vocab);
+    ASSERT_TRUE(cpu->ops().read(*logits, row.data()).has_value());
+    const auto best = std::max_element(row.begin(), row.end());
+    const float top = *best;
+    ids.push_back(static_cast<int32_t>(best - row.begin()));
+    *best = -INFINITY;
+    margins.push_back(top - *std::max_element(row.begin(), row.end()));
+  }
+  const auto whole = logits_of(*gpu, ids), steps = step_logits(*gpu, ids, prompt);
+  int compared = 0;
+  for (size_t i = 0; i < margins.size(); ++i) {
+    if (margins[i] <= 0.25f) continue;
+    ++compared;
+    for (const auto* all : {&whole, &steps}) {
+      const float* row = all->data() + (prompt - 1 + i) * vocab;
+      EXPECT_EQ(std::max_element(row, row + vocab) - row, ids[prompt + i])
+          << "token " << i << ", margin " << margins[i];
+    }
+  }
+  std::cout << GetParam() << ": " << compared << " of 60 tokens have a margin above 0.25\n";
+  EXPECT_GE(compared, 20);
+}
+INSTANTIATE_TEST_SUITE_P(Models, CudaGguf, testing::Values("smollm2-135m", "gemma3-270m"), test_name);
+
+}  // namespace
+}  // namespace galvani::models
