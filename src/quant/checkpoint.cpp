@@ -9,6 +9,7 @@ namespace galvani::quant {
 
 Result<std::shared_ptr<Checkpoint>> Checkpoint::open(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
+  if (path.string().starts_with("synthetic:")) return open_synthetic_checkpoint(path.string());
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status))
