@@ -93,20 +93,22 @@ void compare(cuda::CudaDevice& device, uint64_t seed, Findings& findings) {
       continue;
     }
     double worst = 0;
+    std::set<std::string> names;
     for (const kernels::KernelVerdict& verdict : *verdicts) {
-      compared.insert(verdict.kernel);
+      compared.insert(verdict.kernel), names.insert(verdict.kernel);
       worst = std::max(worst, verdict.worst);
       if (!verdict.ok())
         findings.wrong.push_back(
             fmt::format("{}: error is {:.2f} times its bound; {}", verdict.kernel, verdict.worst, verdict.note));
     }
-    put("  computes: {:<14} {:>3} kernels, worst error {:.2f} of its bound\n", check.operation, verdicts->size(),
-        worst);
+    put("  computes: {:<14} {:>3} kernels, worst error {:.2f} of its bound\n", check.operation, names.size(), worst);
   }
   std::string missing;
   int count = 0;
   for (const cuda::Kernel* kernel : device.kernels()) {
-    if (compared.count(kernel->name()) > 0 || kernel->self_test().answer != cuda::Answer::kYes) continue;
+    if (compared.count(kernel->name()) > 0 || kernels::computes_nothing(kernel->name()) ||
+        kernel->self_test().answer != cuda::Answer::kYes)
+      continue;
     if (++count <= 12) missing += std::string(missing.empty() ? "" : ", ") + kernel->name();
   }
   if (count > 0)
@@ -115,6 +117,7 @@ void compare(cuda::CudaDevice& device, uint64_t seed, Findings& findings) {
 }
 
 void ceilings(cuda::CudaDevice& device, Findings& findings) {
+  const Part* part = part_of_device(device.name(), device.caps());
   const auto share = [](double measured, double peak) {
     return peak > 0 ? fmt::format(", {:.0f} % of the datasheet's {:.0f}", 100 * measured / peak, peak) : std::string();
   };
@@ -123,6 +126,15 @@ void ceilings(cuda::CudaDevice& device, Findings& findings) {
         share(read->gbps, device.caps().peak_gbps));
   else
     findings.unanswered.push_back("read ceiling: " + read.error().message);
+  for (const auto& [type, peak] :
+       {std::pair{DType::kF16, part ? part->f16_tflops : 0}, {DType::kBF16, part ? part->bf16_tflops : 0}}) {
+    if (type == DType::kBF16 && !device.caps().has(Feature::kBf16)) continue;
+    if (const auto product = kernels::measure_matmul_ceiling(device, type))
+      put("  multiplies: {:.0f} TFLOPS in {} at {}^3, cuBLASLt, random data{}\n", product->tflops, dtype_name(type),
+          product->size, share(product->tflops, peak));
+    else
+      findings.unanswered.push_back(fmt::format("{} ceiling: {}", dtype_name(type), product.error().message));
+  }
 }
 
 void check_gpu(int index, const DoctorFlags& flags, const cuda::CudaOptions& options, Findings& findings) {

@@ -1,17 +1,65 @@
 #include "exec/call_plans.h"
 
+#include <optional>
+
+#include "core/error.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/qmatmul/qmatmul_cuda_text.h"
 
 namespace galvani::exec {
+namespace {
 
-std::string cuda_call_plan(const DeviceCaps& caps, const RecordingOps::Call& call, DType kv) {
+using Call = RecordingOps::Call;
+
+/// The format that A16 packing gives an affine matrix; none for the other kinds.
+std::optional<kernels::A16Format> a16_of(const quant::MatrixSource& matrix) {
+  if (matrix.kind() != quant::MatrixKind::kAffine) return std::nullopt;
+  const kernels::A16Scale scale = matrix.dtype() == DType::kF16   ? kernels::A16Scale::kF16
+                                  : matrix.dtype() == DType::kF32 ? kernels::A16Scale::kF32
+                                                                  : kernels::A16Scale::kBF16;
+  return kernels::A16Format{matrix.bits(), matrix.group(), scale};
+}
+
+bool same(const kernels::A16Format& a, const kernels::A16Format& b) {
+  return a.bits == b.bits && a.group == b.group && a.scale == b.scale;
+}
+
+std::string product_plan(const DeviceCaps& caps, const Call& call) {
+  // Parts of one format are one product; each run of equal ones is asked for.
+  std::string text;
+  const auto add = [&](const std::string& plan) { text += (text.empty() ? "" : "; then ") + plan; };
+  for (size_t i = 0; i < call.parts.size();) {
+    const auto format = a16_of(*call.parts[i]);
+    int64_t rows = 0;
+    size_t end = i;
+    for (; end < call.parts.size(); ++end) {
+      const auto other = a16_of(*call.parts[end]);
+      if (other.has_value() != format.has_value() || (format && !same(*format, *other))) break;
+      rows += call.parts[end]->rows();
+    }
+    if (format) {
+      kernels::QmatmulCudaProblem problem;
+      problem.m = call.rows, problem.n = rows, problem.k = call.in, problem.format = *format;
+      problem.arithmetic = caps.has(Feature::kBf16) ? kernels::Arithmetic::kBF16 : kernels::Arithmetic::kF16;
+      add(kernels::qmatmul_cuda_plan_text(caps, problem, kernels::PlanDetail::kReasons));
+    } else {
+      add("kernel=linear_dense_sm70 (no fused product for " + call.parts[i]->format() + ")");
+    }
+    i = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string cuda_call_plan(const DeviceCaps& caps, const Call& call, DType kv) {
   switch (call.kind) {
-    case RecordingOps::Call::Kind::kProduct:
-    case RecordingOps::Call::Kind::kExperts: break;
-    case RecordingOps::Call::Kind::kAttention:
+    case Call::Kind::kProduct: return product_plan(caps, call);
+    case Call::Kind::kExperts: return "no GPU plan: experts run on the CPU alone so far";
+    case Call::Kind::kAttention:
       return kernels::attention_cuda_plan_str(caps, {call.heads, call.kv_heads, call.k_dim, call.v_dim, kv}, call.rows);
   }
-  return "no GPU plan: this operation runs on the CPU alone so far";
+  return "?";
 }
 
 }  // namespace galvani::exec

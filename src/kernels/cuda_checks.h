@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuda/device.h"
@@ -26,5 +27,8 @@ struct KernelCheck {
 };
 
 std::span<const KernelCheck> kernel_checks();
+
+/// Kernels that have no result to compare.
+bool computes_nothing(std::string_view kernel);
 
 }  // namespace galvani::kernels

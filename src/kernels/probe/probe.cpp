@@ -4,12 +4,17 @@
 #include <vector>
 
 #include "core/error.h"
+#include "cuda/blas.h"
 #include "cuda/launch.h"
 
 namespace galvani::kernels {
 namespace {
 
 using cuda::Event;
+
+// All sign bits, all mantissa bits, and an exponent of 0.5 to 1 (bf16: 2^-1; f16: 2^-1), two values a word.
+constexpr uint32_t kBf16Mask = 0x807f807f, kBf16Set = 0x3f003f00;
+constexpr uint32_t kF16Mask = 0x83ff83ff, kF16Set = 0x38003800;
 
 // Matches kReadThreads of read_sm70.cuh, as the kernel's registration says too.
 constexpr unsigned kThreads = 512;
@@ -92,6 +97,38 @@ Result<ReadCeiling> measure_read_ceiling(cuda::CudaDevice& device, int64_t bytes
                 return sweep(stream, data.data(), bytes, sums.as<uint32_t>(), blocks);
               }));
   return ReadCeiling{static_cast<double>(bytes) / (times.front() * 1e6), bytes};
+}
+
+Result<MatmulCeiling> measure_matmul_ceiling(cuda::CudaDevice& device, DType type, int64_t size) {
+  GALVANI_TRY(auto stream, cuda::Stream::create(device));
+  GALVANI_TRY(const auto blas, cuda::Blas::create(device));
+  GALVANI_TRY(const auto workspace,
+              cuda::DeviceBuffer::allocate(device, cuda::Blas::kWorkspaceBytes, "cuBLASLt workspace"));
+  const int64_t bytes = size * size * 2;
+  cuda::DeviceBuffer matrices[3];
+  for (uint32_t i = 0; i < 3; ++i) {
+    GALVANI_TRY(matrices[i], cuda::DeviceBuffer::allocate(device, static_cast<size_t>(bytes), "matmul ceiling"));
+    const bool bf16 = type == DType::kBF16;
+    GALVANI_TRY_VOID(
+        fill_random(stream, matrices[i].data(), bytes, i + 1, bf16 ? kBf16Mask : kF16Mask, bf16 ? kBf16Set : kF16Set));
+  }
+  const cuda::DenseProduct product{.m = size,
+                                   .n = size,
+                                   .k = size,
+                                   .x = matrices[0].data(),
+                                   .x_stride = size,
+                                   .w = matrices[1].data(),
+                                   .w_stride = size,
+                                   .y = matrices[2].data(),
+                                   .y_stride = size,
+                                   .in = type,
+                                   .out = type};
+  const auto multiply = [&](int) { return blas->multiply(stream, product, workspace.data()); };
+  constexpr int kWarmups = 3, kRepetitions = 12;
+  for (int i = 0; i < kWarmups; ++i) GALVANI_TRY_VOID(multiply(i));
+  GALVANI_TRY(const std::vector<double> times, time_repetitions(stream, kRepetitions, multiply));
+  const double operations = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
+  return MatmulCeiling{operations / (times[times.size() / 2] * 1e9), size};
 }
 
 }  // namespace galvani::kernels

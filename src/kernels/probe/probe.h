@@ -1,7 +1,9 @@
 #pragma once
-/// The ceiling of a GPU's memory, measured here and now: what is bound by memory is printed beside it.
+/// The two ceilings of a GPU, measured here and now: plain reading, and a large matrix product of cuBLASLt. Everything
+/// that is fast is printed beside one of them.
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "cuda/memory.h"
 
 namespace galvani::kernels {
@@ -12,6 +14,13 @@ struct ReadCeiling {
 };
 /// Sweeps `bytes` of random data (default: 8 GiB, at most a quarter of what is free).
 Result<ReadCeiling> measure_read_ceiling(cuda::CudaDevice& device, int64_t bytes = int64_t{8} << 30);
+
+struct MatmulCeiling {
+  double tflops = 0;  ///< 10^12 operations a second, median of the repetitions, random data
+  int64_t size = 0;   ///< m = n = k
+};
+/// `type`: f16 or bf16, of inputs and output.
+Result<MatmulCeiling> measure_matmul_ceiling(cuda::CudaDevice& device, DType type, int64_t size = 8192);
 
 /// Sum of 32-bit words modulo 2^32, by the kernel that the read ceiling is measured with.
 Result<uint32_t> read_sum(cuda::Stream& stream, const void* data, int64_t bytes);

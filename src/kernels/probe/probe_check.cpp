@@ -1,8 +1,7 @@
-#include "kernels/probe/probe_check.h"
-
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "kernels/op_checks.h"
 #include "kernels/probe/probe.h"
 
 namespace galvani::kernels {

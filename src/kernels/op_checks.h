@@ -1,0 +1,20 @@
+#pragma once
+/// The operations' comparisons for the table in cuda_checks.cpp; each stands in its operation's folder. Bounds are
+/// those of the operation's tests; shapes are small.
+#include "kernels/cuda_checks.h"
+
+namespace galvani::kernels {
+
+/// Every arm, width and type that this part runs.
+Result<std::vector<KernelVerdict>> check_attention(cuda::CudaDevice& device, uint64_t seed);
+/// Gated activation, the logits' last step, embedding.
+Result<std::vector<KernelVerdict>> check_elementwise(cuda::CudaDevice& device, uint64_t seed);
+/// The product without matrix instructions.
+Result<std::vector<KernelVerdict>> check_linear(cuda::CudaDevice& device, uint64_t seed);
+Result<std::vector<KernelVerdict>> check_norm(cuda::CudaDevice& device, uint64_t seed);
+/// The sweep's sum and the fill's words are integers, so both must agree exactly.
+Result<std::vector<KernelVerdict>> check_probe(cuda::CudaDevice& device, uint64_t seed);
+/// Every width and arm that this part runs.
+Result<std::vector<KernelVerdict>> check_qmatmul(cuda::CudaDevice& device, uint64_t seed);
+
+}  // namespace galvani::kernels

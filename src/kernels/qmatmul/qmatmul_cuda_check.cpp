@@ -1,0 +1,113 @@
+#include <cmath>
+#include <limits>
+
+#include "kernels/check_rig.h"
+#include "kernels/op_checks.h"
+#include "kernels/qmatmul/a16_pack.h"
+#include "kernels/qmatmul/qmatmul_cuda.h"
+#include "quant/affine.h"
+
+namespace galvani::kernels {
+namespace {
+
+constexpr int64_t kN = 80, kK = 320;  // five row tiles, five units
+
+struct Weights {
+  quant::AffineTensor tensor;
+  CudaMatrix packed;
+};
+
+Result<Weights> make_weights(CheckRig& rig, int bits) {
+  Weights w;
+  w.tensor = quant::make_affine_tensor(kN, kK, bits, 64, DType::kBF16);
+  const quant::AffineView& view = w.tensor.view;
+  std::uniform_int_distribution<int> byte(0, 255);
+  auto* codes = const_cast<std::byte*>(view.codes);
+  for (int64_t i = 0; i < kN * view.row_code_bytes(); ++i) codes[i] = static_cast<std::byte>(byte(rig.random()));
+  for (const std::byte* pairs : {view.scales, view.biases})
+    for (int64_t i = 0; i < kN * view.groups(); ++i) {
+      const uint16_t value = f32_to_bf16(rig.normal(1, 0.1f)[0]);
+      std::memcpy(const_cast<std::byte*>(pairs) + 2 * i, &value, 2);
+    }
+  w.packed.rows = kN, w.packed.cols = kK, w.packed.format = {bits, 64, A16Scale::kBF16};
+  std::vector<std::byte> bytes(static_cast<size_t>(w.packed.packed_bytes()));
+  a16_pack_tiles(view, w.packed.format, 0, a16_row_tiles(kN), bytes.data());
+  GALVANI_TRY(const std::byte* data, rig.upload(bytes));
+  w.packed.data = reinterpret_cast<const unsigned char*>(data);
+  return w;
+}
+
+/// Largest error over its bound: 1.05·u·|y| + 4·max(1, √K/16)·2^−24·Σ|w·x|, and for arms that round each weight one
+/// unit of the largest product, since a weight may round the other way at a tie.
+double compare(const Weights& w, const std::vector<float>& x, const std::vector<float>& y, int64_t m,
+               bool exact_weights, StoreType type) {
+  std::vector<float> weights(kN * kK);
+  quant::affine_dequant_rows(w.tensor.view, 0, kN, weights.data());
+  const double factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(kK)) / 16) * 0x1p-24;
+  double worst = 0;
+  for (int64_t t = 0; t < m; ++t)
+    for (int64_t r = 0; r < kN; ++r) {
+      double sum = 0, size = 0, largest = 0;
+      for (int64_t c = 0; c < kK; ++c) {
+        double weight = weights[static_cast<size_t>(r * kK + c)];
+        const auto rounded = static_cast<float>(weight);
+        if (exact_weights) {
+          uint16_t scale, bias;
+          const size_t at = static_cast<size_t>(r * w.tensor.view.groups() + c / 64) * 2;
+          std::memcpy(&scale, w.tensor.view.scales + at, 2), std::memcpy(&bias, w.tensor.view.biases + at, 2);
+          const uint32_t code =
+              quant::affine_code(w.tensor.view.codes + r * w.tensor.view.row_code_bytes(), w.tensor.view.bits, c);
+          weight = double{bf16_to_f32(scale)} * code + bf16_to_f32(bias);
+        } else {
+          weight = type == StoreType::kF16 ? f16_to_f32(f32_to_f16(rounded)) : bf16_to_f32(f32_to_bf16(rounded));
+        }
+        const double product = weight * x[static_cast<size_t>(t * kK + c)];
+        sum += product, size += std::fabs(product), largest = std::max(largest, std::fabs(product));
+      }
+      const double bound = 1.05 * 0x1p-24 * std::fabs(sum) + factor * size +
+                           (exact_weights ? 0 : 2 * store_roundoff(type) * largest) + 1e-30;
+      const double share = std::fabs(y[static_cast<size_t>(t * kN + r)] - sum) / bound;
+      if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
+    }
+  return worst;
+}
+
+/// The kernel that ran, by its launch count: the name is what the plan says, and the count says that it did.
+Result<std::vector<KernelVerdict>> check_one(CheckRig& rig, QmatmulCuda& product, const Weights& w, int64_t m,
+                                             Arithmetic arithmetic, QmatmulCudaArm arm) {
+  const StoreType type = arithmetic == Arithmetic::kF16 ? StoreType::kF16 : StoreType::kBF16;
+  product.options().forced = static_cast<int>(arm);
+  std::vector<float> x = rig.normal(static_cast<size_t>(m * kK));
+  CudaActivations in{.m = m, .stride = kK};
+  GALVANI_TRY(in.data, rig.upload_as(x, type));
+  GALVANI_TRY(void* y, rig.output(static_cast<size_t>(m * kN), StoreType::kF32));
+  const CudaResult out{.data = y, .stride = kN};
+  const QmatmulCudaPlan plan = product.plan(w.packed, in, arithmetic, out);
+  if (!plan.ok) return std::vector<KernelVerdict>{};  // this part has no such arm
+  GALVANI_TRY_VOID(product.run(rig.stream(), w.packed, in, arithmetic, out));
+  GALVANI_TRY(const auto got, rig.read(y, static_cast<size_t>(m * kN), StoreType::kF32));
+  return std::vector<KernelVerdict>{
+      {plan.kernel(), compare(w, x, got, m, qmatmul_cuda_is_few(arm), type), fmt::format("80 x 320, {} tokens", m)}};
+}
+
+}  // namespace
+
+Result<std::vector<KernelVerdict>> check_qmatmul(cuda::CudaDevice& device, uint64_t seed) {
+  GALVANI_TRY(CheckRig rig, CheckRig::create(device, seed));
+  QmatmulCuda::Options options;
+  options.expand_bytes = kN * kK * 2;
+  GALVANI_TRY(const auto product, QmatmulCuda::create(device.shared_from_this(), options));
+  std::vector<KernelVerdict> verdicts;
+  for (const int bits : {2, 3, 4, 5, 6, 8}) {
+    GALVANI_TRY(const Weights w, make_weights(rig, bits));
+    for (const Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
+      for (int arm = 0; arm < kQmatmulCudaArms; ++arm)
+        for (const int64_t m : {3, 40, 130, 300}) {
+          GALVANI_TRY(const auto more, check_one(rig, *product, w, m, arithmetic, static_cast<QmatmulCudaArm>(arm)));
+          verdicts.insert(verdicts.end(), more.begin(), more.end());
+        }
+  }
+  return verdicts;
+}
+
+}  // namespace galvani::kernels
