@@ -131,7 +131,9 @@ class CudaAttention : public OnGpu {
           if (!(share <= worst)) worst = share;
           ASSERT_LE(std::fabs(got[i] - exact[i]), bound) << "element " << i << ", segment " << segment;
         }
-        if (c.length > 1) EXPECT_GT(worst, 0) << "nothing was compared";
+        if (c.length > 1) {
+          EXPECT_GT(worst, 0) << "nothing was compared";
+        }
       }
       if (arm != Arm::kDecode) break;
     }
