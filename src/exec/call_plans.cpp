@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda_text.h"
 
 namespace galvani::exec {
@@ -13,11 +14,8 @@ using Call = RecordingOps::Call;
 
 /// The format that A16 packing gives an affine matrix; none for the other kinds.
 std::optional<kernels::A16Format> a16_of(const quant::MatrixSource& matrix) {
-  if (matrix.kind() != quant::MatrixKind::kAffine) return std::nullopt;
-  const kernels::A16Scale scale = matrix.dtype() == DType::kF16   ? kernels::A16Scale::kF16
-                                  : matrix.dtype() == DType::kF32 ? kernels::A16Scale::kF32
-                                                                  : kernels::A16Scale::kBF16;
-  return kernels::A16Format{matrix.bits(), matrix.group(), scale};
+  const auto format = kernels::a16_format_of(matrix);
+  return format ? std::optional(*format) : std::nullopt;
 }
 
 bool same(const kernels::A16Format& a, const kernels::A16Format& b) {
@@ -43,7 +41,12 @@ std::string product_plan(const DeviceCaps& caps, const Call& call) {
       problem.arithmetic = caps.has(Feature::kBf16) ? kernels::Arithmetic::kBF16 : kernels::Arithmetic::kF16;
       add(kernels::qmatmul_cuda_plan_text(caps, problem, kernels::PlanDetail::kReasons));
     } else {
-      add("kernel=linear_dense_sm70 (no fused product for " + call.parts[i]->format() + ")");
+      // As CudaOps: cuBLASLt for weights of the activations' type, else the plain product.
+      const quant::MatrixSource& matrix = *call.parts[i];
+      const bool blas = matrix.kind() == quant::MatrixKind::kDense &&
+                        matrix.dtype() == (caps.has(Feature::kBf16) ? DType::kBF16 : DType::kF16) && call.in % 8 == 0;
+      add(blas ? "cuBLASLt"
+               : "kernel=linear_dense_sm70 (no packed form and no cuBLASLt product for " + matrix.format() + ")");
     }
     i = end;
   }
