@@ -32,17 +32,18 @@ __global__ void __launch_bounds__(kMergeThreads) merge(const __grid_constant__ A
 }  // namespace galvani::kernels::attn
 
 namespace attn = galvani::kernels::attn;
-GALVANI_KERNEL_TABLE(attention_sm75,
-                     GALVANI_KERNEL("attention_decode_f16_d64_sm75", attn::decode_f16<64>, .threads = 128),
-                     GALVANI_KERNEL("attention_decode_f16_d128_sm75", attn::decode_f16<128>, .threads = 128),
-                     GALVANI_KERNEL("attention_decode_f16_d256_sm75", attn::decode_f16<256>, .threads = 128),
-                     GALVANI_KERNEL("attention_merge_sm75", attn::merge, .threads = 128),
-                     GALVANI_KERNEL("attention_tiles_f16_d64_sm75", (attn::tiles_f16<64, 4, 2>), .threads = 128),
-                     GALVANI_KERNEL("attention_tiles_f16_d64_half_sm75", (attn::tiles_f16<64, 4, 1>), .threads = 128),
-                     GALVANI_KERNEL("attention_tiles_f16_d128_sm75", (attn::tiles_f16<128, 4, 2>), .threads = 128),
-                     GALVANI_KERNEL("attention_tiles_f16_d128_half_sm75", (attn::tiles_f16<128, 4, 1>), .threads = 128),
-                     GALVANI_KERNEL("attention_tiles_f16_d256_sm75", (attn::tiles_f16<256, 8, 1>), .threads = 256),
-                     GALVANI_KERNEL("attention_tiles_f16_d256_half_sm75", (attn::tiles_f16<256, 4, 1>), .threads = 128),
-                     GALVANI_KERNEL("attention_simt_f32_sm75", attn::simt<float>, .threads = 128),
-                     GALVANI_KERNEL("attention_simt_f16_sm75", attn::simt<__half>, .threads = 128),
-                     GALVANI_KERNEL("attention_simt_bf16_sm75", attn::simt<__nv_bfloat16>, .threads = 128))
+GALVANI_KERNEL_TABLE(
+    attention_sm75, GALVANI_KERNEL("attention_decode_f16_d128_sm75", attn::decode_f16<128>, .threads = 128),
+    GALVANI_KERNEL("attention_merge_sm75", attn::merge, .threads = 128),
+    GALVANI_KERNEL("attention_tiles_f16_d128_sm75", (attn::tiles_f16<128, 4, 2>), .threads = 128),
+    GALVANI_KERNEL("attention_simt_f32_sm75", attn::simt<float>, .threads = 128),
+    GALVANI_MORE_KERNELS(
+        GALVANI_KERNEL("attention_decode_f16_d64_sm75", attn::decode_f16<64>, .threads = 128),
+        GALVANI_KERNEL("attention_decode_f16_d256_sm75", attn::decode_f16<256>, .threads = 128),
+        GALVANI_KERNEL("attention_tiles_f16_d64_sm75", (attn::tiles_f16<64, 4, 2>), .threads = 128),
+        GALVANI_KERNEL("attention_tiles_f16_d64_half_sm75", (attn::tiles_f16<64, 4, 1>), .threads = 128),
+        GALVANI_KERNEL("attention_tiles_f16_d128_half_sm75", (attn::tiles_f16<128, 4, 1>), .threads = 128),
+        GALVANI_KERNEL("attention_tiles_f16_d256_sm75", (attn::tiles_f16<256, 8, 1>), .threads = 256),
+        GALVANI_KERNEL("attention_tiles_f16_d256_half_sm75", (attn::tiles_f16<256, 4, 1>), .threads = 128),
+        GALVANI_KERNEL("attention_simt_f16_sm75", attn::simt<__half>, .threads = 128),
+        GALVANI_KERNEL("attention_simt_bf16_sm75", attn::simt<__nv_bfloat16>, .threads = 128)))

@@ -23,12 +23,13 @@ __global__ void __launch_bounds__(32 * kWarps) tiles_bf16(const __grid_constant_
 
 namespace attn = galvani::kernels::attn;
 GALVANI_KERNEL_TABLE(
-    attention_sm80, GALVANI_KERNEL("attention_decode_bf16_d64_sm80", attn::decode_bf16<64>, .threads = 128),
-    GALVANI_KERNEL("attention_decode_bf16_d128_sm80", attn::decode_bf16<128>, .threads = 128),
-    GALVANI_KERNEL("attention_decode_bf16_d256_sm80", attn::decode_bf16<256>, .threads = 128),
-    GALVANI_KERNEL("attention_tiles_bf16_d64_sm80", (attn::tiles_bf16<64, 4, 2>), .threads = 128),
-    GALVANI_KERNEL("attention_tiles_bf16_d64_half_sm80", (attn::tiles_bf16<64, 4, 1>), .threads = 128),
+    attention_sm80, GALVANI_KERNEL("attention_decode_bf16_d128_sm80", attn::decode_bf16<128>, .threads = 128),
     GALVANI_KERNEL("attention_tiles_bf16_d128_sm80", (attn::tiles_bf16<128, 4, 2>), .threads = 128),
-    GALVANI_KERNEL("attention_tiles_bf16_d128_half_sm80", (attn::tiles_bf16<128, 4, 1>), .threads = 128),
-    GALVANI_KERNEL("attention_tiles_bf16_d256_sm80", (attn::tiles_bf16<256, 8, 1>), .threads = 256),
-    GALVANI_KERNEL("attention_tiles_bf16_d256_half_sm80", (attn::tiles_bf16<256, 4, 1>), .threads = 128))
+    GALVANI_MORE_KERNELS(
+        GALVANI_KERNEL("attention_decode_bf16_d64_sm80", attn::decode_bf16<64>, .threads = 128),
+        GALVANI_KERNEL("attention_decode_bf16_d256_sm80", attn::decode_bf16<256>, .threads = 128),
+        GALVANI_KERNEL("attention_tiles_bf16_d64_sm80", (attn::tiles_bf16<64, 4, 2>), .threads = 128),
+        GALVANI_KERNEL("attention_tiles_bf16_d64_half_sm80", (attn::tiles_bf16<64, 4, 1>), .threads = 128),
+        GALVANI_KERNEL("attention_tiles_bf16_d128_half_sm80", (attn::tiles_bf16<128, 4, 1>), .threads = 128),
+        GALVANI_KERNEL("attention_tiles_bf16_d256_sm80", (attn::tiles_bf16<256, 8, 1>), .threads = 256),
+        GALVANI_KERNEL("attention_tiles_bf16_d256_half_sm80", (attn::tiles_bf16<256, 4, 1>), .threads = 128)))
