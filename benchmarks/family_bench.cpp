@@ -4,9 +4,10 @@
 //
 // For 1, 4 and 16 sequences: a prompt of 8 random tokens each, 3 steps that are not counted, then N steps of one random
 // token a sequence (random, so that experts are chosen as they fall). Before every step a buffer beyond the caches is
-// summed on all threads: its rate is the limit, and no step finds weights that the one before it left in a cache.
-// Bytes of a step: dense weights once; of experts those that a token of the step has chosen (expert_counts before and
-// after); keys and values of the sequences' past; recurrent state, read and written. All as packed in memory.
+// summed on all threads: the 90th percentile of its rate is the limit, and no step finds weights that the one before it
+// left in a cache. Bytes of a step: dense weights once; of experts those that a token of the step has chosen
+// (expert_counts before and after); keys and values of the sequences' past; recurrent state, read and written. All as
+// packed in memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,7 +52,7 @@ class ReadLimit {
         for (int k = 0; k < 32; ++k) lanes[k] += p[i + k];
       for (uint64_t lane : lanes) sums[static_cast<size_t>(t) * 8] += lane;
     });
-    for (uint64_t sum : sums) sink_ += sum;
+    for (uint64_t sum : sums) sink_ = sink_ + sum;
     return static_cast<double>(kBytes) / (now() - start) / 1e9;
   }
 
@@ -188,18 +189,20 @@ bool run(const std::string& path, ReadLimit& limit, const Options& options, nloh
       std::fprintf(stderr, "%s: %s\n", path.c_str(), steps.error().message.c_str());
       return false;
     }
-    std::vector<double> ms, rates, shares, reads, megabytes;
+    std::vector<double> ms, rates, reads, megabytes;
     nlohmann::json repetitions = nlohmann::json::array();
     for (const Step& step : *steps) {
       ms.push_back(step.seconds * 1e3), rates.push_back(step.bytes / step.seconds / 1e9);
       reads.push_back(step.read), megabytes.push_back(step.bytes / 1e6);
-      shares.push_back(rates.back() / step.read);
       repetitions.push_back({{"ms", ms.back()}, {"mb", megabytes.back()}, {"read_gbs", step.read}});
     }
     const double best = *std::ranges::max_element(rates);
+    // Neighbours on the memory bus slow some of the sums down: near the best of them is what the machine can do.
+    std::ranges::sort(reads);
+    const double limit_gbs = reads[reads.size() * 9 / 10];
     fmt::print("{:<14} {:>3} {:>6} {:>8.1f} {:>9.2f} {:>7.1f} {:>7.1f} {:>7.1f} {:>6.0f} %\n", (*runner)->info().family,
                sequences, (*runner)->info().weight_bytes / 1000000, median(megabytes), median(ms), median(rates), best,
-               median(reads), 100 * median(shares));
+               limit_gbs, 100 * median(rates) / limit_gbs);
     std::fflush(stdout);
     rows.push_back({{"family", (*runner)->info().family},
                     {"sequences", sequences},

@@ -41,7 +41,7 @@ FAMILIES = {
     # Gemma 3 1B
     "gemma3_text": dict(hidden_size=1152, intermediate_size=6912, num_hidden_layers=14, num_attention_heads=4,
                         num_key_value_heads=1, head_dim=256, query_pre_attn_scalar=256, sliding_window=512,
-                        sliding_window_pattern=6, rope_local_base_freq=10000.0, rope_global_base_freq=1e6,
+                        sliding_window_pattern=6, rope_local_base_freq=10000.0,
                         rope_theta=1e6, tie_word_embeddings=True, hidden_activation="gelu_pytorch_tanh"),
     # Qwen3 30B-A3B with half of the experts
     "qwen3_moe": dict(MOE, hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768, num_experts=64,
@@ -95,6 +95,8 @@ NESTED = {"qwen3_5", "qwen3_5_moe", "gemma4"}  # the language model's keys under
 
 def full_config(family):
     config = BASE | FAMILIES[family] | {"model_type": family}
+    if "hidden_activation" in config:
+        del config["hidden_act"]
     if family.startswith("qwen3_5"):
         config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta"),
                                      "partial_rotary_factor": config.pop("partial_rotary_factor")}
@@ -130,6 +132,8 @@ def write(family, out):
     model = model_class(args_class.from_dict(config))
     narrow = lambda a: a.astype(mx.bfloat16) if a.dtype == mx.float32 else a
     model.update(mlx.utils.tree_map(narrow, model.parameters()))
+    if config.get("tie_word_embeddings"):
+        model.pop("lm_head", None)
     model, config = utils.quantize_model(model, config, GROUP, 4)
     filled = [(name, random_like(name, array, rng)) for name, array in mlx.utils.tree_flatten(model.parameters())]
     model.update(mlx.utils.tree_unflatten(filled))
