@@ -1,14 +1,11 @@
 #pragma once
 /// RMS norms of f32 rows, with the residual add before them. One block a row, the row in shared memory between passes.
 /// NVRTC compiles it alone.
+#include "kernels/common/norm_weight.cuh"
 #include "kernels/common/store.cuh"
 #include "kernels/norm/norm_cuda_args.h"
 
 namespace galvani::kernels {
-
-__device__ __forceinline__ float norm_weight(const NormWeights& n, int i) {
-  return n.w == nullptr ? 1.0f : n.w[i] + (n.plus_one ? 1.0f : 0.0f);
-}
 
 /// Grid: rows; block: any multiple of 32 up to 1024 (results depend on it, so choose it by dim alone). Dynamic shared
 /// memory: dim floats.

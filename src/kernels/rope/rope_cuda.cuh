@@ -1,7 +1,7 @@
 #pragma once
 /// Rope tables, and the kernel between the q/k/v product and attention. NVRTC compiles it alone.
+#include "kernels/common/norm_weight.cuh"
 #include "kernels/common/store.cuh"
-#include "kernels/norm/norm_cuda.cuh"
 #include "kernels/rope/rope_cuda_args.h"
 
 namespace galvani::kernels {
