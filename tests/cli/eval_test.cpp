@@ -309,8 +309,7 @@ TEST(Eval, PerplexityRefusesWhatItCannotScore) {
 TEST(Eval, TrainedModelsHaveTheirPerplexity) {
   const char* root = std::getenv("GALVANI_FIXTURES");
   if (root == nullptr) GTEST_SKIP() << "GALVANI_FIXTURES names no folder with the large fixtures";
-  // 32 windows, which mlx scored; the first 32 of Hugging Face's 256 are known from the fixtures' README, the rest
-  // takes minutes and is run by hand (all 256: see docs/quantize-and-eval.md).
+  // The first 32 windows, which mlx and Hugging Face both scored; all 256 are a matter of minutes here.
   struct Case {
     const char *model, *ids;
     double ppl;
