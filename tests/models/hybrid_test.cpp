@@ -334,6 +334,10 @@ TEST(Hybrid, DamagedTensorsAreNamed) {
     damaged.bytes.replace(damaged.data(tensor) + 2, 2, "\xc0\x7f");  // a NaN in bf16
     expect_words(damaged.error(), {tensor, "nan"});
   }
+  Copy scale("mlx/qwen3_5-4-64-affine");
+  const std::string scales = "language_model.model.layers.1.linear_attn.in_proj_qkv.scales";
+  scale.bytes.replace(scale.data(scales) + 20, 2, "\xc0\x7f");
+  expect_words(scale.error(), {"layers.1.linear_attn.in_proj_qkv"});
 }
 
 /// 4-bit codes as 8-bit ones: the same numbers in another width.
