@@ -83,6 +83,23 @@ void print_table(const std::vector<Row>& rows) {
         8.0 * static_cast<double>(row.bytes) / static_cast<double>(row.weights), megabytes(row.bytes));
 }
 
+// "layer 7 convolution" and its siblings of other layers are one line.
+void print_slots(const std::vector<exec::SlotSpec>& slots) {
+  std::vector<std::pair<std::string, int>> lines;
+  for (const exec::SlotSpec& slot : slots) {
+    std::string kind = slot.name;
+    const size_t digits = std::string("layer ").size();
+    if (kind.starts_with("layer ")) kind = kind.substr(std::min(kind.find(' ', digits), kind.size() - 1) + 1);
+    const std::string line = fmt::format("{} {} of {}", kind, slot.shape.str(), dtype_name(slot.dtype));
+    const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == line; });
+    if (known == lines.end())
+      lines.emplace_back(line, 1);
+    else
+      ++known->second;
+  }
+  for (const auto& [line, count] : lines) put("  slots    {} x {} a sequence\n", count, line);
+}
+
 void print_state(const exec::StateSpec& spec, const exec::StateOptions& options) {
   const exec::StatePlan plan = exec::plan_state(spec, options);
   put("\nmemory for {} sequence(s) of {} tokens, {} keys and values\n", options.max_sequences, options.context,
@@ -95,7 +112,7 @@ void print_state(const exec::StateSpec& spec, const exec::StateOptions& options)
         group.kv_heads, group.k_dim, group.window > 0 ? fmt::format(", window {}", group.window) : "", per_token,
         plan.group_pages[g], megabytes(plan.group_bytes[g]));
   }
-  for (const exec::SlotSpec& slot : spec.slots) put("  slot {} {}\n", slot.name, slot.shape.str());
+  print_slots(spec.slots);
   if (plan.slot_bytes > 0) put("  recurrent state: {}\n", megabytes(plan.slot_bytes));
 }
 

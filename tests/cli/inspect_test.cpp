@@ -35,6 +35,12 @@ TEST(Inspect, DimsBitsAndMemoryOfTheTinyModels) {
                   "full     2 layers, 2 kv heads x 32: 1024 bytes a token"});
 }
 
+TEST(Inspect, RecurrentStateIsOneLineAKind) {
+  // Three delta-net layers: 3 rows of 128 channels, and 4 value heads of 16 x 16, each f32.
+  expect_words("hf/qwen3_5", {"-c", "64"},
+               {"slots    3 x convolution [3, 128] of f32 a sequence\n", "slots    3 x delta net [4, 16, 16] of f32"});
+}
+
 TEST(Inspect, EveryTensorHasARowWithAll) {
   expect_words("hf/llama", {}, {"model.layers.*.self_attn.q_proj"});
   expect_words("hf/llama", {"--all"}, {"model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"});
