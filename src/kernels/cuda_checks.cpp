@@ -10,12 +10,9 @@ namespace galvani::kernels {
 std::span<const KernelCheck> kernel_checks() {
   // One operation a line, sorted.
   static constexpr KernelCheck kChecks[] = {
-      {"attention", check_attention},
-      {"elementwise", check_elementwise},
-      {"linear", check_linear},
-      {"norm", check_norm},
-      {"probe", check_probe},
-      {"qmatmul", check_qmatmul},
+      {"attention", check_attention}, {"elementwise", check_elementwise},
+      {"linear", check_linear},       {"norm", check_norm},
+      {"probe", check_probe},         {"qmatmul", check_qmatmul},
   };
   return kChecks;
 }
