@@ -41,6 +41,12 @@ TEST(Inspect, RecurrentStateIsOneLineAKind) {
                {"slots    3 x convolution [3, 128] of f32 a sequence\n", "slots    3 x delta net [4, 16, 16] of f32"});
 }
 
+TEST(Inspect, HeadsThatAreNotRunAreReported) {
+  expect_words(
+      "gguf/qwen35moe.gguf", {},
+      {"family qwen3_5_moe", "layers 2", "multi-token prediction head: 2 tensors (mtp.*), recognised and not run"});
+}
+
 TEST(Inspect, EveryTensorHasARowWithAll) {
   expect_words("hf/llama", {}, {"model.layers.*.self_attn.q_proj"});
   expect_words("hf/llama", {"--all"}, {"model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"});
