@@ -32,6 +32,11 @@ endif()
 # Each object library sets its own; nothing is compiled for an architecture that nobody asked for.
 set(CMAKE_CUDA_ARCHITECTURES OFF)
 enable_language(CUDA)
+# CMake reads no include paths from an nvcc of 12.4 that was put together from packages, and would then pass /usr/include
+# as -isystem, which hides <math.h> from libstdc++.
+if(NOT CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES)
+  set(CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
+endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)

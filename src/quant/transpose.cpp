@@ -39,8 +39,8 @@ class Transposed final : public MatrixSource {
   int64_t row_bytes() const { return cols_ * dtype_bytes(dtype_); }
 
   Status copy() const {
-    std::call_once(once_, [&] { status_ = transpose(); });
-    return status_;
+    std::call_once(once_, [&] { copied_ = transpose(); });
+    return copied_;
   }
 
   Status transpose() const {
@@ -64,7 +64,7 @@ class Transposed final : public MatrixSource {
   MatrixPtr base_;
   int64_t first_;
   mutable std::once_flag once_;
-  mutable Status status_;
+  mutable Status copied_;
   mutable std::vector<std::byte> bytes_;
 };
 
