@@ -2,12 +2,17 @@
 #include "quant/quantize.h"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/parallel.h"
+#include "exec/recording_ops.h"
+#include "models/model.h"
+#include "quant/checkpoint.h"
 
 namespace galvani::cli {
 namespace {
@@ -52,11 +57,23 @@ Result<quant::Recipe> recipe_of(const QuantizeFlags& flags) {
   return recipe;
 }
 
+/// A load that reads shapes and no weights. What would stop the model from running is said; whoever wants the tensors
+/// of half a model gets them.
+void check_model(const std::filesystem::path& path, const char* what) {
+  const auto checkpoint = quant::Checkpoint::open(path);
+  if (!checkpoint) return;  // quantize itself says so
+  exec::RecordingOps ops;
+  if (auto model = models::load_model(**checkpoint, ops); !model) log_warn("{}: {}", what, model.error().message);
+}
+
 Status quantize(const QuantizeFlags& flags) {
   quant::QuantizeOptions options;
   GALVANI_TRY(options.in, flags.model.path());
   options.out = flags.out;
   GALVANI_TRY(options.recipe, recipe_of(flags));
+  if (!flags.tokenizer.empty() && !std::filesystem::is_directory(flags.tokenizer))
+    return fail(ErrorCode::kNotFound, "--tokenizer {}: there is no such folder", flags.tokenizer);
+  check_model(options.in, "this model would not run, and neither will the result");
   options.shard_bytes = flags.shard_megabytes * 1'000'000;
   options.tokenizer = flags.tokenizer;
   options.progress = [bar = ProgressBar("quantizing")](double share) mutable { bar(share); };
@@ -64,6 +81,7 @@ Status quantize(const QuantizeFlags& flags) {
   set_threads(flags.threads);
   catch_interrupts();
   GALVANI_TRY(const quant::QuantizeReport report, quant::quantize_checkpoint(options));
+  check_model(options.out, "what was written would not run");
   std::string text;
   for (const auto& [format, count] : report.matrices) text += fmt::format("  {:>6} matrices {}\n", count, format);
   text += fmt::format("{}: {:.1f} MB in {} file(s), {:.3f} bits a weight\n", flags.out,

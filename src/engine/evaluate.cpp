@@ -242,8 +242,11 @@ PositionScore score_position(const float* logits, const float* reference, int64_
 }
 
 Result<int64_t> eval_windows(int64_t ids, const EvalOptions& options) {
-  if (options.window < 2)
-    return fail(ErrorCode::kInvalidArgument, "a window of {} tokens cannot be; give at least 2", options.window);
+  // llama.cpp's convention scores what follows the first half.
+  const int64_t least = options.convention == EvalConvention::kWhole ? 2 : 3;
+  if (options.window < least)
+    return fail(ErrorCode::kInvalidArgument, "a window of {} tokens scores nothing; give at least {}", options.window,
+                least);
   const int64_t extra = options.convention == EvalConvention::kWhole ? 1 : 0;
   const int64_t available = (ids - extra) / options.window;
   if (ids < options.window + extra || options.windows > available)

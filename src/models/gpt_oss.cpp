@@ -42,6 +42,10 @@ Result<std::unique_ptr<Model>> load_gpt_oss(quant::Checkpoint& checkpoint, exec:
   GALVANI_TRY(const CommonConfig common, read_common(config, {.eps = 1e-5}));
   GALVANI_TRY(const bool bias, config.boolean("attention_bias", true));
   GALVANI_TRY(const std::vector<int> windows, layer_windows(config, common.layers, {.default_pattern = 2}));
+  // Left out, its own default would be yarn with five numbers of its own; every published config states them.
+  if (!config.has("rope_scaling") && !config.has("rope_parameters"))
+    return fail(ErrorCode::kCorrupt, "{}: neither rope_scaling nor rope_parameters; gpt_oss needs its yarn parameters",
+                config.label());
   GALVANI_TRY(const formats::RopeParams rope, formats::parse_rope(config, "full_attention", {.theta = 150000.0}));
   GALVANI_TRY(const MoeSpec moe, read_moe(config, common));
   GALVANI_TRY_VOID(config.finish());

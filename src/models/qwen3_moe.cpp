@@ -13,7 +13,9 @@ Result<std::unique_ptr<Model>> load_qwen3_moe(quant::Checkpoint& checkpoint, exe
   GALVANI_TRY(const CommonConfig common, read_common(config, {.eps = 1e-6}));
   GALVANI_TRY(const exec::Activation activation, read_activation(config, "hidden_act", "silu"));
   GALVANI_TRY(const bool attention_bias, config.boolean("attention_bias", false));
-  GALVANI_TRY(const std::vector<int> windows, layer_windows(config, common.layers, {.needs_use_sliding_window = true}));
+  GALVANI_TRY(
+      const std::vector<int> windows,
+      layer_windows(config, common.layers, {.needs_use_sliding_window = true, .ignores_max_window_layers = true}));
   GALVANI_TRY(const formats::RopeParams rope, formats::parse_rope(config, "full_attention", {.theta = 10000.0}));
   MoeSpec moe{.activation = activation};
   moe.experts = {.prefix = "mlp", .hidden = common.hidden};

@@ -84,6 +84,7 @@ class Planner {
     book_.emplace(std::move(book));
     for (const std::string& name : checkpoint_.unused()) GALVANI_TRY_VOID(place(name));
     for (auto& [module, experts] : experts_) GALVANI_TRY_VOID(stack(module, experts));
+    GALVANI_TRY_VOID(book_->check_overrides());
     if (plan_.matrices.empty())
       return fail(ErrorCode::kNotFound, "{} holds no weight matrix", checkpoint_.path().string());
     const auto by_name = [](const auto& a, const auto& b) { return a.module < b.module; };
@@ -96,7 +97,9 @@ class Planner {
  private:
   Status begin() {
     const auto& config = checkpoint_.config();
-    const std::string type = config.value("model_type", std::string());
+    const auto said_type = config.find("model_type");
+    const std::string type =
+        said_type != config.end() && said_type->is_string() ? said_type->get<std::string>() : std::string();
     const auto* family =
         std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return type == f.model_type; });
     if (family == std::end(kFamilies)) {
@@ -107,8 +110,8 @@ class Planner {
                   checkpoint_.path().string(), quote(type), known);
     }
     family_ = *family;
-    const bool gguf = checkpoint_.format() == CheckpointFormat::kGguf;
-    if (gguf && (family_.delta_net || type.starts_with("gemma4") || type == "deepseek_v3"))
+    gguf_ = checkpoint_.format() == CheckpointFormat::kGguf;
+    if (gguf_ && (family_.delta_net || type.starts_with("gemma4") || type == "deepseek_v3"))
       return fail(ErrorCode::kUnsupported,
                   "{}: quantizing {} from GGUF is not supported; give the Hugging Face folder that it was made from",
                   checkpoint_.path().string(), type);
@@ -198,7 +201,11 @@ class Planner {
       }
       std::vector<int64_t> out = shape.dims();
       out.back() = cols;
-      add_matrix(module, Shape(std::move(out)), {{module, rows, cols, 0, rows}});
+      // GGUF stacks experts by projection, as mlx-lm does, under Hugging Face's word for them.
+      std::string target = module;
+      if (const size_t at = module.rfind(".experts."); gguf_ && shape.rank() == 3 && at != std::string::npos)
+        target.replace(at, std::string_view(".experts.").size(), ".switch_mlp.");
+      add_matrix(target, Shape(std::move(out)), {{module, rows, cols, 0, rows}});
       return {};
     }
     return vector(name, shape);
@@ -307,6 +314,7 @@ class Planner {
   bool tied_ = false;
   float norm_add_ = 0;
   std::map<std::string, std::map<int64_t, ExportPart>> experts_;
+  bool gguf_ = false;
   ExportPlan plan_;
 };
 

@@ -218,7 +218,7 @@ class Quantizer {
     std::error_code ignored;
     if (!fs::exists(out_ / kProgressName, ignored) || fs::exists(partial_, ignored)) return;
     const auto record = formats::read_json_file(out_ / kProgressName);
-    if (record && record->is_object() && record->value("fingerprint", std::string()) == fingerprint())
+    if (record && ours(*record))
       ::rename(out_.c_str(), partial_.c_str());  // where it fails, the output counts as existing
   }
 
@@ -228,6 +228,14 @@ class Quantizer {
     if (::lstat(partial_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
       return fail(ErrorCode::kIo, "{} is in the way: it is no folder; remove it", partial_.string());
     return {};
+  }
+
+  /// Is this the record of a run with this input and these settings?
+  template <class Json>
+  bool ours(const Json& record) const {
+    if (!record.is_object()) return false;
+    const auto found = record.find("fingerprint");
+    return found != record.end() && found->is_string() && found->template get<std::string>() == fingerprint();
   }
 
   std::string fingerprint() const {
@@ -243,7 +251,7 @@ class Quantizer {
     std::error_code ignored;
     if (fs::exists(path, ignored)) {
       GALVANI_TRY(const auto read, formats::read_json_file(path));
-      if (!read.is_object() || read.value("fingerprint", std::string()) != progress_["fingerprint"])
+      if (!ours(read))
         return fail(ErrorCode::kInvalidArgument,
                     "{} holds the beginning of another run (other input or settings); repeat that command, or remove "
                     "the folder to start anew",

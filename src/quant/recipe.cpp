@@ -30,12 +30,15 @@ Result<Code> compile(const std::string& pattern) {
               reinterpret_cast<const char*>(message), at);
 }
 
-bool found_in(const pcre2_code* code, const std::string& text) {
+/// 1 found, 0 not, negative: PCRE2's error.
+int found_in(const pcre2_code* code, const std::string& text) {
   struct FreeData {
     void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
   };
   const std::unique_ptr<pcre2_match_data, FreeData> data(pcre2_match_data_create(1, nullptr));
-  return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, data.get(), nullptr) >= 0;
+  const int code_of =
+      pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, data.get(), nullptr);
+  return code_of >= 0 ? 1 : code_of == PCRE2_ERROR_NOMATCH ? 0 : code_of;
 }
 
 std::optional<int> number(std::string_view text) {
@@ -93,6 +96,7 @@ struct RecipeBook::Compiled {
   Recipe recipe;
   DType dtype = DType::kBF16;
   std::vector<Code> codes;
+  std::vector<int> verdicts;  ///< an override: found in a module so far, or PCRE2's error
 };
 
 RecipeBook::RecipeBook(std::unique_ptr<Compiled> compiled) : compiled_(std::move(compiled)) {}
@@ -106,6 +110,7 @@ Result<RecipeBook> RecipeBook::create(Recipe recipe, DType dtype) {
     GALVANI_TRY(Code code, compile(one.pattern));
     compiled->codes.push_back(std::move(code));
   }
+  compiled->verdicts.assign(recipe.overrides.size(), 0);
   compiled->recipe = std::move(recipe);
   compiled->dtype = dtype;
   return RecipeBook(std::move(compiled));
@@ -125,7 +130,9 @@ std::optional<CodeFormat> RecipeBook::format(const std::string& path, ModuleRole
     case ModuleRole::kOther: break;
   }
   for (size_t i = 0; i < recipe.overrides.size(); ++i) {
-    if (!found_in(compiled_->codes[i].get(), path)) continue;
+    const int found = found_in(compiled_->codes[i].get(), path);
+    if (int& verdict = compiled_->verdicts[i]; verdict >= 0 && found != 0) verdict = found;
+    if (found <= 0) continue;
     bits = recipe.overrides[i].bits;
     group = recipe.overrides[i].group != 0 ? recipe.overrides[i].group : affine_default;
   }
@@ -134,6 +141,21 @@ std::optional<CodeFormat> RecipeBook::format(const std::string& path, ModuleRole
   result.dtype = compiled_->dtype;
   if (result.bits == 16 || cols % result.group != 0 || cols * result.bits % 32 != 0) return std::nullopt;
   return result;
+}
+
+Status RecipeBook::check_overrides() const {
+  for (size_t i = 0; i < compiled_->verdicts.size(); ++i) {
+    const RecipeOverride& one = compiled_->recipe.overrides[i];
+    if (compiled_->verdicts[i] < 0)
+      return fail(ErrorCode::kInvalidArgument,
+                  "override '{}={}': the pattern cannot be matched (PCRE2 error {}); give a simpler one", one.pattern,
+                  one.bits, compiled_->verdicts[i]);
+    if (compiled_->verdicts[i] == 0)
+      return fail(ErrorCode::kInvalidArgument,
+                  "override '{}={}' is found in no module of this model; `galvani inspect --all` lists them",
+                  one.pattern, one.bits);
+  }
+  return {};
 }
 
 }  // namespace galvani::quant

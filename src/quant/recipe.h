@@ -47,6 +47,8 @@ class RecipeBook {
   /// Format of the module at `path`, whose rows have `cols` columns; nothing: stays as it is (asked for, or no group
   /// divides the columns).
   std::optional<CodeFormat> format(const std::string& path, ModuleRole role, int64_t cols) const;
+  /// After every module was asked for: each override must have been found in one, and its pattern must have worked.
+  Status check_overrides() const;
 
  private:
   struct Compiled;

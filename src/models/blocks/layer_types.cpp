@@ -38,6 +38,7 @@ Result<std::vector<int>> layer_windows(formats::ConfigReader& config, int layers
   if (rules.needs_use_sliding_window) {
     GALVANI_TRY(const bool use, config.boolean("use_sliding_window", false));
     GALVANI_TRY(first_sliding, config.integer("max_window_layers", 0, kMaxWindow, 28));
+    if (rules.ignores_max_window_layers) first_sliding = 0;
     if (!use) window = 0;
   }
   int64_t pattern = rules.default_pattern;

@@ -12,6 +12,8 @@ struct WindowRules {
   bool every_layer_slides = false;
   /// sliding_window counts only when use_sliding_window is true, from layer max_window_layers on (Qwen).
   bool needs_use_sliding_window = false;
+  /// ... from the first layer on, whatever max_window_layers says (Qwen3 MoE).
+  bool ignores_max_window_layers = false;
   /// Without layer_types, layer i is full iff (i + 1) % sliding_window_pattern == 0; 0: the family has no pattern.
   int default_pattern = 0;
   /// sliding_window where the config does not state it; 0: then no layer slides.
