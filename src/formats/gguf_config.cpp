@@ -122,7 +122,7 @@ Status add_qwen3moe(ArchReader& keys, json& config) {
 }
 
 /// Every other layer slides, from the first on. ggml rounds yarn's ramp to whole dimensions; the model does not
-/// (models.md 2.3), and it is the model that is followed.
+/// (models.md 2), and it is the model that is followed.
 Status add_gpt_oss(ArchReader& keys, json& config) {
   GALVANI_TRY_VOID(add_pre_norm(keys, config, "gpt_oss"));
   GALVANI_TRY_VOID(add_experts(keys, config, "intermediate_size"));
