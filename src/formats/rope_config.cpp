@@ -128,7 +128,18 @@ Result<RopeParams> parse_rope(ConfigReader& config, const std::string& layer_typ
     if (!(local && !nested)) {
       if (nested && local) params.theta = local_theta;
       GALVANI_TRY(const json* entry, select_entry(parameters, layer_type, where));
-      return parse_entry(*entry, config, nested ? where + "." + layer_type : where, params);
+      GALVANI_TRY(const RopeParams chosen,
+                  parse_entry(*entry, config, nested ? where + "." + layer_type : where, params));
+      // Readers differ in which of the two they follow; whoever adds yarn to a config must not be ignored.
+      if (!nested && !scaling.is_null()) {
+        GALVANI_TRY(const RopeParams other, parse_entry(scaling, config, config.label() + ": rope_scaling", params));
+        if (other.type != chosen.type || other.factor != chosen.factor)
+          return fail(ErrorCode::kCorrupt,
+                      "{}: rope_scaling says {} with factor {}, rope_parameters {} with factor {}; keep one of the two",
+                      config.label(), rope_type_name(other.type), other.factor, rope_type_name(chosen.type),
+                      chosen.factor);
+      }
+      return chosen;
     }
   }
   if (local) {  // one dictionary or the old keys: scaling holds for the full layers only

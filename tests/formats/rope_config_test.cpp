@@ -154,6 +154,9 @@ TEST(RopeConfig, RefusesWhatItDoesNotKnow) {
   expect_error(R"({"rope_scaling":{"rope_type":3}})", "must be a string");
   expect_error(R"({"rope_scaling":[]})", "must be an object");
   expect_error(R"({"rope_parameters":7})", "must be an object");
+  expect_error(
+      R"({"rope_parameters":{"rope_type":"default","rope_theta":1e4},"rope_scaling":{"type":"linear","factor":4}})",
+      "rope_scaling says linear with factor 4, rope_parameters default with factor 1");
   expect_error(R"({"rope_theta":0})", "'rope_theta' is 0");
   expect_error(R"({"rope_theta":"x"})", "'rope_theta' is");
   expect_error(R"({"partial_rotary_factor":2})", "'partial_rotary_factor' is 2");
