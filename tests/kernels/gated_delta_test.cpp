@@ -250,8 +250,9 @@ TEST(GatedDelta, TheRefArmIsTheReference) {
 
 // Gates at the ends of their ranges: a decay that underflows (the state is forgotten), none at all, β of 0 and 1.
 TEST(GatedDelta, ExtremeGatesMatchF64) {
-  // One draw, not a fresh one: where q·k of a forgetting head nearly cancels, the norm magnifies f32's rounding without a
-  // bound, and some draws pass 1e-4 by a fifth (seed 2369740720 does). Fresh draws are judged in units of ‖q‖‖S‖ above.
+  // One draw, not a fresh one: where q·k of a forgetting head nearly cancels, the norm magnifies f32's rounding without
+  // a bound, and some draws pass 1e-4 by a fifth (seed 2369740720 does). Fresh draws are judged in units of ‖q‖‖S‖
+  // above.
   std::mt19937_64 random(1552742795);
   for_each_target([&] {
     for (const float a_log : {-30.0f, 12.0f, 80.0f}) {
