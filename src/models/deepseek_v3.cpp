@@ -7,9 +7,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "models/blocks/common_config.h"
-#include "models/blocks/latent_attention.h"
-#include "models/blocks/mlp.h"
-#include "models/blocks/moe.h"
+#include "models/blocks/decoder.h"
 #include "models/families.h"
 
 namespace galvani::models {
@@ -144,56 +142,6 @@ Result<DeepseekConfig> read_config(formats::ConfigReader& config) {
   return out;
 }
 
-struct Layer {
-  exec::Norm before_attention, before_mlp;
-  LatentAttention attention;
-  std::optional<Mlp> mlp;
-  std::optional<Moe> moe;
-};
-
-Result<Layer> load_layer(Loader& loader, const DeepseekConfig& config, int index) {
-  Layer layer;
-  const std::string prefix = fmt::format("model.layers.{}.", index);
-  const int64_t hidden = config.common.hidden;
-  GALVANI_TRY(layer.before_attention, loader.norm(prefix + "input_layernorm", hidden, config.common.eps));
-  GALVANI_TRY(layer.before_mlp, loader.norm(prefix + "post_attention_layernorm", hidden, config.common.eps));
-  LatentAttentionSpec attention = config.attention;
-  attention.kv_index = index;
-  GALVANI_TRY(layer.attention, LatentAttention::load(loader, prefix + "self_attn", attention));
-  if (index < config.dense_layers) {
-    GALVANI_TRY(layer.mlp, Mlp::load(loader, prefix + "mlp", hidden, config.common.inner, config.activation));
-  } else {
-    GALVANI_TRY(layer.moe, Moe::load(loader, prefix, config.moe));
-  }
-  return layer;
-}
-
-class DeepseekV3 final : public Model {
- public:
-  const ModelInfo& info() const override { return info_; }
-  exec::StateSpec state_spec() const override { return state_; }
-
-  exec::Act forward(const exec::Batch&, exec::Ops& ops) const override {
-    exec::Act x = ends_.embed(ops);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      const Layer& layer = layers_[i];
-      ops.begin_layer(static_cast<int>(i));
-      layer.attention.forward(ops, layer.before_attention, x);
-      if (layer.moe)
-        layer.moe->forward(ops, layer.before_mlp, std::nullopt, x);
-      else
-        layer.mlp->forward(ops, layer.before_mlp, std::nullopt, x);
-      if (i + 1 < layers_.size()) ops.tap(x);
-    }
-    return ends_.logits(ops, x);
-  }
-
-  ModelInfo info_;
-  exec::StateSpec state_;
-  Ends ends_;
-  std::vector<Layer> layers_;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_deepseek_v3(quant::Checkpoint& checkpoint, exec::Ops& ops,
@@ -210,21 +158,13 @@ Result<std::unique_ptr<Model>> load_deepseek_v3(quant::Checkpoint& checkpoint, e
   for (int i = 0; i < config.mtp_layers; ++i)
     checkpoint.ignore_prefix(fmt::format("model.layers.{}.", common.layers + i));
 
-  auto model = std::make_unique<DeepseekV3>();
-  model->info_ = model_info("deepseek_v3", common, checkpoint);
-  model->state_.groups.push_back({.name = "latent",
-                                  .layers = common.layers,
-                                  .kv_heads = 1,
-                                  .k_dim = static_cast<int>(config.attention.latent + config.attention.rope_dim),
-                                  .v_dim = 0});
-  GALVANI_TRY(model->ends_, Ends::load(loader, ends_spec(common)));
+  DecoderSpec spec{.info = model_info("deepseek_v3", common, checkpoint), .ends = ends_spec(common), .eps = common.eps};
   for (int i = 0; i < common.layers; ++i) {
-    GALVANI_TRY(Layer layer, load_layer(loader, config, i));
-    model->layers_.push_back(std::move(layer));
-    loader.layer_done(i);
+    DecoderLayerSpec layer{.latent = config.attention, .inner = common.inner, .activation = config.activation};
+    if (i >= config.dense_layers) layer.moe = config.moe;
+    spec.layers.push_back(std::move(layer));
   }
-  GALVANI_TRY_VOID(loader.finish());
-  return std::unique_ptr<Model>(std::move(model));
+  return load_decoder(std::move(spec), loader);
 }
 
 }  // namespace galvani::models

@@ -9,7 +9,7 @@
 #include "kernels/norm/norm.h"
 #include "kernels/qmatmul_source.h"
 #include "kernels/rope/rope.h"
-#include "quant/dense_transpose.h"
+#include "quant/transpose.h"
 #include "quant/row_select.h"
 
 namespace galvani::exec {
@@ -70,7 +70,7 @@ class Layer {
     std::vector<std::vector<LinearPart>> keys, values;
     for (int64_t h = 0; h < c.heads; ++h) {
       const int64_t first = h * (c.nope + c.v_dim);
-      keys.push_back({{.matrix = *quant::dense_transpose(*kv_b, first, c.nope)}});
+      keys.push_back({{.matrix = *quant::transpose_values(*kv_b, first, c.nope)}});
       values.push_back({{.matrix = *quant::select_rows(kv_b, {{first + c.nope, c.v_dim}})}});
     }
     layer.k_up = *ops.load_stack("k", keys, c.heads);

@@ -13,7 +13,7 @@ namespace {
 struct Layer {
   exec::Norm before_attention, before_mlp;
   std::optional<exec::Norm> after_attention, after_mlp;
-  std::variant<Attention, GatedDelta> mixer;
+  std::variant<Attention, GatedDelta, LatentAttention> mixer;
   Mlp mlp;
   std::optional<Moe> moe;  // instead of the MLP
 };
@@ -71,6 +71,8 @@ Result<Layer> load_layer(Loader& loader, const DecoderSpec& spec, const std::str
   }
   if (layer.delta) {
     GALVANI_TRY(result.mixer, GatedDelta::load(loader, prefix + "linear_attn", *layer.delta));
+  } else if (layer.latent) {
+    GALVANI_TRY(result.mixer, LatentAttention::load(loader, prefix + "self_attn", *layer.latent));
   } else {
     GALVANI_TRY(result.mixer, Attention::load(loader, prefix + "self_attn", layer.attention));
   }
@@ -91,6 +93,8 @@ Result<std::unique_ptr<Model>> load_decoder(DecoderSpec spec, Loader& loader) {
     DecoderLayerSpec& layer = spec.layers[i];
     if (layer.delta)
       assign_slots(*layer.delta, i, model->state_);
+    else if (layer.latent)
+      assign_kv(*layer.latent, model->state_);
     else
       assign_kv(layer.attention, model->state_);
   }

@@ -7,6 +7,7 @@
 #include "models/blocks/attention.h"
 #include "models/blocks/ends.h"
 #include "models/blocks/gated_delta.h"
+#include "models/blocks/latent_attention.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/moe.h"
 #include "models/model.h"
@@ -14,9 +15,10 @@
 namespace galvani::models {
 
 struct DecoderLayerSpec {
-  AttentionSpec attention;              ///< kv_group and kv_index are filled in by load_decoder
-  std::optional<GatedDeltaSpec> delta;  ///< the layer mixes with a gated delta net instead; slots are filled in
-  int64_t inner = 0;                    ///< MLP width
+  AttentionSpec attention;                    ///< kv_group and kv_index are filled in by load_decoder
+  std::optional<GatedDeltaSpec> delta;        ///< the layer mixes with a gated delta net instead; slots are filled in
+  std::optional<LatentAttentionSpec> latent;  ///< or with latent attention; kv_group and kv_index are filled in
+  int64_t inner = 0;                          ///< MLP width
   exec::Activation activation = exec::Activation::kSilu;
   bool mlp_bias = false;
   std::optional<MoeSpec> moe;  ///< instead of the MLP

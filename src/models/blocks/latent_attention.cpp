@@ -1,7 +1,7 @@
 #include "models/blocks/latent_attention.h"
 
 #include "core/error.h"
-#include "quant/dense_transpose.h"
+#include "quant/transpose.h"
 #include "quant/row_select.h"
 
 namespace galvani::models {
@@ -45,7 +45,7 @@ Status load_whole(Loader& loader, const std::string& prefix, const LatentAttenti
   Items k_items(static_cast<size_t>(spec.heads));
   for (size_t h = 0; h < k_items.size(); ++h) {
     exec::LinearPart part;
-    GALVANI_TRY(part.matrix, quant::dense_transpose(*kv_b, static_cast<int64_t>(h) * step, spec.nope));
+    GALVANI_TRY(part.matrix, quant::transpose_values(*kv_b, static_cast<int64_t>(h) * step, spec.nope));
     k_items[h].push_back(std::move(part));
   }
   GALVANI_TRY(const Items v_items, head_rows(kv_b, spec.heads, step, spec.nope, spec.v_dim));
@@ -97,9 +97,10 @@ Result<LatentAttention> LatentAttention::load(Loader& loader, const std::string&
   return block;
 }
 
-void LatentAttention::forward(exec::Ops& ops, const std::optional<exec::Norm>& norm, exec::Act& residual) const {
+void LatentAttention::forward(exec::Ops& ops, const std::optional<exec::Norm>& norm,
+                              const std::optional<exec::Norm>& post_norm, exec::Act& residual) const {
   const exec::Act mixed = ops.latent_attention(residual, norm, layer_);
-  ops.linear_add(mixed, out_, std::nullopt, residual);
+  ops.linear_add(mixed, out_, post_norm, residual);
 }
 
 }  // namespace galvani::models

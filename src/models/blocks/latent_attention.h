@@ -25,11 +25,12 @@ class LatentAttention {
   /// Tensors `prefix`.q_proj, or .q_a_proj, .q_a_layernorm and .q_b_proj; .kv_a_proj_with_mqa, .kv_a_layernorm,
   /// .o_proj; and .kv_b_proj [heads·(nope + v_dim), latent], or mlx-lm's two halves of it, .embed_q [heads, latent,
   /// nope] and .unembed_out [heads, v_dim, latent]. The key half of kv_b_proj is needed transposed: it is kept dense,
-  /// its values exact (quant/dense_transpose.h).
+  /// its values exact (quant/transpose.h).
   static Result<LatentAttention> load(Loader& loader, const std::string& prefix, const LatentAttentionSpec& spec);
 
-  /// residual += o( attn(norm(residual)) )
-  void forward(exec::Ops& ops, const std::optional<exec::Norm>& norm, exec::Act& residual) const;
+  /// residual += post_norm( o( attn(norm(residual)) ) )
+  void forward(exec::Ops& ops, const std::optional<exec::Norm>& norm, const std::optional<exec::Norm>& post_norm,
+               exec::Act& residual) const;
 
  private:
   exec::LatentAttentionLayer layer_;
