@@ -130,12 +130,19 @@ show_tail() {  # LOG LINES: what a reader needs of a failed step
   tail -n "$2" "$RUN_DIR/$1.log" | sed 's/^/  | /'
 }
 
+# A stage whose need (a download, say) may be missing through no fault of the code: where it could not answer it counts
+# as not run, and table and verdict say so.
+stage_if_possible() {
+  local if_possible=1  # seen by stage, not by the programs it starts
+  stage "$@"
+}
+
 stage() {  # NAME COMMAND...: runs it quietly, times it, remembers the result for stage_table; never ends the script
   local name=$1 start=$SECONDS code=0 result note=""
   shift
   printf '== %-14s ' "$name"
   quiet "$name" "$@" || code=$?
-  case $code in 0) result=ok ;; 2) result=unanswered ;; *) result=failed ;; esac
+  case $code in 0) result=ok ;; 2) [[ ${if_possible:-} ]] && result=not-run || result=unanswered ;; *) result=failed ;; esac
   note=$(grep -E '^ *(PASS|FAIL|COULD-NOT-ANSWER) ' "$RUN_DIR/$name.log" | tail -n 1 | sed -E 's/^ *[A-Z-]+ //' || true)
   STAGES+=("$name") STAGE_RESULTS+=("$result") STAGE_SECONDS+=($((SECONDS - start))) STAGE_NOTES+=("$note")
   say "$result, $((SECONDS - start)) s${note:+: $note}"
@@ -151,12 +158,13 @@ stage_table() {
 }
 
 stages_verdict() {  # SUMMARY: ends the script according to the stages
-  local i failed=() unanswered=()
+  local i failed=() unanswered=() not_run=()
   for i in "${!STAGES[@]}"; do
-    case ${STAGE_RESULTS[i]} in failed) failed+=("${STAGES[i]}") ;; unanswered) unanswered+=("${STAGES[i]}") ;; esac
+    case ${STAGE_RESULTS[i]} in failed) failed+=("${STAGES[i]}") ;; unanswered) unanswered+=("${STAGES[i]}") ;; not-run) not_run+=("${STAGES[i]}") ;; esac
   done
   ((${#STAGES[@]} > 0)) || fail "no stage ran"
   ((${#failed[@]} == 0)) || fail "${failed[*]} failed; logs in $RUN_DIR"
   ((${#unanswered[@]} == 0)) || cannot "${unanswered[*]} could not be answered; logs in $RUN_DIR"
-  pass "$1"
+  ((${#not_run[@]} < ${#STAGES[@]})) || cannot "no stage could run; logs in $RUN_DIR"
+  pass "$1${not_run[*]:+; NOT RUN, all or in part: ${not_run[*]} (logs in $RUN_DIR)}"
 }

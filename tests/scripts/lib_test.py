@@ -128,6 +128,10 @@ class Lib(unittest.TestCase):
         self.assert_verdict(self.run_script("begin a; stage one bash -c 'exit 2'; stages_verdict fine"), 2, "one could not")
         self.assert_verdict(self.run_script("begin a; stage one true; stages_verdict fine"), 0, "^PASS fine$")
         self.assert_verdict(self.run_script("begin a; stages_verdict fine"), 1, "no stage ran")
+        self.assert_verdict(self.run_script("begin a; stage one true; stage_if_possible two bash -c 'exit 2'; stages_verdict fine"),
+                            0, "^PASS fine; NOT RUN, all or in part: two ")
+        self.assert_verdict(self.run_script("begin a; stage one true; stage_if_possible two false; stages_verdict fine"), 1, "two failed")
+        self.assert_verdict(self.run_script("begin a; stage_if_possible one bash -c 'exit 2'; stages_verdict fine"), 2, "no stage could run")
 
 
 if __name__ == "__main__":
