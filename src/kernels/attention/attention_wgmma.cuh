@@ -88,20 +88,20 @@ __device__ __forceinline__ void wgmma_produce(const AttentionTilesArgs& args, co
 
 template <typename T, int D>
 __device__ __forceinline__ void wgmma_scores(float (&s)[8][4], unsigned q_tile, unsigned k_tile) {
-  tc::fence();
+  hw::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
     const unsigned at = (k >> 2) * 64 * 128 + (k & 3) * 32;
-    tc::scores<T>(s, tc::descriptor(q_tile + at), tc::descriptor(k_tile + at), k > 0);
+    tc::scores<T>(s, hw::wgmma_descriptor(q_tile + at), hw::wgmma_descriptor(k_tile + at), k > 0);
   }
-  tc::commit();
+  hw::wgmma_commit();
 }
 
 /// o += P · V. Values of up to 128 dims a product.
 template <typename T, int D>
 __device__ __forceinline__ void wgmma_add(float (&o)[D / 8][4], const unsigned (&p)[4][4], unsigned v_tile) {
   constexpr int kN = D < 128 ? D : 128;
-  tc::fence();
+  hw::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -109,7 +109,7 @@ __device__ __forceinline__ void wgmma_add(float (&o)[D / 8][4], const unsigned (
       tc::add_values<T, kN>(reinterpret_cast<float(&)[kN / 8][4]>(o[n * (kN / 8)]), p[k],
                             tc::descriptor_values(v_tile + n * (kN / 64) * kPage * 128 + k * 16 * 128, kPage * 128));
   }
-  tc::commit();
+  hw::wgmma_commit();
 }
 
 template <typename T, int D>
@@ -144,7 +144,7 @@ __device__ __forceinline__ void wgmma_consume(const AttentionTilesArgs& args, co
   unsigned p[4][4];
   hw::barrier_wait(barriers.k_full, 0);
   wgmma_scores<T, D>(s[0], q_tile, ring);
-  tc::wait();
+  hw::wgmma_wait<0>();
   hw::barrier_arrive(barriers.k_empty);
   weigh(s, 0, p);
   for (int page = 1; page < pages; ++page) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ void wgmma_consume(const AttentionTilesArgs& args, co
     wgmma_scores<T, D>(s[0], q_tile, ring + 2 * slot * kTile);
     hw::barrier_wait(barriers.v_full + 8 * before, (page - 1) / kStages & 1);
     wgmma_add<T, D>(state.o[0], p, ring + (2 * before + 1) * kTile);
-    tc::wait();
+    hw::wgmma_wait<0>();
     hw::barrier_arrive(barriers.k_empty + 8 * slot);
     hw::barrier_arrive(barriers.v_empty + 8 * before);
     weigh(s, page, p);
@@ -161,7 +161,7 @@ __device__ __forceinline__ void wgmma_consume(const AttentionTilesArgs& args, co
   const int before = (pages - 1) % kStages;
   hw::barrier_wait(barriers.v_full + 8 * before, (pages - 1) / kStages & 1);
   wgmma_add<T, D>(state.o[0], p, ring + (2 * before + 1) * kTile);
-  tc::wait();
+  hw::wgmma_wait<0>();
   store_rows(state, args, tile, head, warp_row, lane);
 }
 

@@ -1,39 +1,13 @@
 #pragma once
-// The two wgmma forms of attention (9.0a alone): scores, with queries and keys in shared memory, and weights times
-// values, with the weights in registers and the values [key][dim], so that B is N-major. Source: PTX ISA, "Asynchronous
-// warpgroup level matrix instructions" and "Matrix descriptor". Clang-format would take a line an operand.
+// The two wgmma forms of attention (9.0a alone), beside those of kernels/common/wgmma.cuh: scores, with queries and keys
+// in shared memory, and weights times values, with the weights in registers and the values [key][dim], so that B is
+// N-major. Source: PTX ISA, "Asynchronous warpgroup level matrix instructions" and "Matrix descriptor". Clang-format
+// would take a line an operand.
 // clang-format off
-#include "kernels/common/device.cuh"
+#include "kernels/common/wgmma.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS::attention_wgmma {
 
-/// Before the first wgmma that uses registers which ordinary code wrote.
-GALVANI_DEVICE void fence() {
-#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#else
-  wrong_arch();
-#endif
-}
-GALVANI_DEVICE void commit() {
-#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#else
-  wrong_arch();
-#endif
-}
-/// Until all committed groups are done.
-GALVANI_DEVICE void wait() {
-#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#else
-  wrong_arch();
-#endif
-}
-/// Descriptor of a K-major tile of 128-byte rows, swizzled, 1024-byte aligned: 1024 bytes between groups of eight rows.
-GALVANI_DEVICE unsigned long long descriptor(unsigned shared) {
-  return static_cast<unsigned long long>((shared & 0x3ffffu) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
 /// Descriptor of an N-major tile: 1024 bytes between groups of eight keys, `leading` between groups of 64 dims.
 GALVANI_DEVICE unsigned long long descriptor_values(unsigned shared, unsigned leading) {
   return static_cast<unsigned long long>((shared & 0x3ffffu) >> 4) | (static_cast<unsigned long long>(leading >> 4) << 16) |
