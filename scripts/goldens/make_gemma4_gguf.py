@@ -11,13 +11,14 @@ Needs the PyPI packages gguf, numpy and llama-cpp-python. The keys are those of 
 """
 import json
 import pathlib
-import struct
 import sys
 import tempfile
 
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as T
+
+from golden_files import llama_cpp_logits, read_safetensors, to_f32, write_safetensors
 
 OUT = pathlib.Path("tests/data/models/gguf")
 BLOCK = {
@@ -54,35 +55,6 @@ OUTER = {
     "model.per_layer_model_projection.weight": "per_layer_model_proj.weight",
     "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
 }
-
-
-def read(path):
-    data = path.read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    kinds = {"BF16": np.uint16, "F32": np.float32, "I32": np.int32}
-    tensors = {}
-    for name, info in json.loads(data[8 : 8 + length]).items():
-        if name == "__metadata__":
-            continue
-        begin, end = info["data_offsets"]
-        array = np.frombuffer(data[8 + length + begin : 8 + length + end], kinds[info["dtype"]]).reshape(info["shape"])
-        tensors[name] = array
-    return tensors
-
-
-def write_safetensors(path, tensors):
-    header, offset, body = {}, 0, b""
-    for name, (dtype, array) in tensors.items():
-        raw = array.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + len(raw)]}
-        offset += len(raw)
-        body += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
-
-
-def to_f32(bf16):
-    return (bf16.astype(np.uint32) << 16).view(np.float32)
 
 
 def gguf_name(name):
@@ -153,19 +125,10 @@ def write(path, config, tensors, kind_of):
     out.close()
 
 
-def llama_cpp_logits(path, ids):
-    from llama_cpp import GGML_TYPE_F32, Llama
-
-    llm = Llama(str(path), n_ctx=512, n_batch=512, n_threads=2, logits_all=True, verbose=False, type_k=GGML_TYPE_F32,
-                type_v=GGML_TYPE_F32, flash_attn=False)
-    llm.eval(ids.tolist())
-    return np.array(llm.scores[: len(ids)], np.float32)
-
-
 def make(tiny, name, kind_of):
     config = json.loads((tiny / name / "config.json").read_text())
-    tensors = read(tiny / name / "model.safetensors")
-    expected = read(tiny / name / "expected.safetensors")
+    tensors = read_safetensors(tiny / name / "model.safetensors")
+    expected = read_safetensors(tiny / name / "expected.safetensors")
     OUT.mkdir(parents=True, exist_ok=True)
     write(OUT / f"{name}.gguf", config, tensors, kind_of)
     twin = {}

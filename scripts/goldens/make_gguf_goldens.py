@@ -18,6 +18,8 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as T
 
+from golden_files import read_safetensors, to_f32, write_safetensors
+
 ROOT = pathlib.Path("tests/data")
 # format: byte offsets of the high bytes of f16/bf16 fields, whose top exponent bit is cleared so that values stay finite
 FORMATS = {
@@ -58,17 +60,6 @@ def fnv1a(data):
     return value
 
 
-def write_safetensors(path, tensors):
-    header, offset, body = {}, 0, b""
-    for name, (dtype, array) in tensors.items():
-        raw = array.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + len(raw)]}
-        offset += len(raw)
-        body += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
-
-
 def make_blocks():
     (ROOT / "gguf").mkdir(parents=True, exist_ok=True)
     tensors, lines = {}, []
@@ -84,21 +75,9 @@ def make_blocks():
 
 
 def read_hf(folder):
-    data = (folder / "model.safetensors").read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + length])
-    tensors = {}
-    for name, info in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = info["data_offsets"]
-        assert info["dtype"] == "BF16"
-        tensors[name] = np.frombuffer(data[8 + length + begin : 8 + length + end], np.uint16).reshape(info["shape"])
+    tensors = read_safetensors(folder / "model.safetensors")
+    assert all(array.dtype == np.uint16 for array in tensors.values())
     return json.loads((folder / "config.json").read_text()), tensors
-
-
-def to_f32(bf16):
-    return (bf16.astype(np.uint32) << 16).view(np.float32)
 
 
 def interleave(rows, heads):

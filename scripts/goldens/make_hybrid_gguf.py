@@ -14,13 +14,14 @@ Needs the PyPI packages gguf, numpy and llama-cpp-python. Keys, names and values
 """
 import json
 import pathlib
-import struct
 import sys
 import tempfile
 
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as T
+
+from golden_files import llama_cpp_logits, read_safetensors, to_f32, write_safetensors
 
 OUT = pathlib.Path("tests/data/models/gguf")
 OUTER = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
@@ -56,31 +57,6 @@ BLOCK = {
     "mlp.experts.up_proj.weight": "ffn_up_exps.weight",
     "mlp.experts.down_proj.weight": "ffn_down_exps.weight",
 }
-
-
-def read(path):
-    data = path.read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    kinds = {"BF16": np.uint16, "F32": np.float32, "I32": np.int32}
-    tensors = {}
-    for name, info in json.loads(data[8 : 8 + length]).items():
-        if name == "__metadata__":
-            continue
-        begin, end = info["data_offsets"]
-        array = np.frombuffer(data[8 + length + begin : 8 + length + end], kinds[info["dtype"]]).reshape(info["shape"])
-        tensors[name] = (array.astype(np.uint32) << 16).view(np.float32) if info["dtype"] == "BF16" else array
-    return tensors
-
-
-def write_safetensors(path, tensors):
-    header, offset, body = {}, 0, b""
-    for name, (dtype, array) in tensors.items():
-        raw = array.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + len(raw)]}
-        offset += len(raw)
-        body += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
 def last_layers(config, tensors, count):
@@ -208,19 +184,11 @@ def write(path, architecture, config, tensors, kind_of, ahead=0):
     out.close()
 
 
-def llama_cpp_logits(path, ids):
-    from llama_cpp import GGML_TYPE_F32, Llama
-
-    llm = Llama(str(path), n_ctx=512, n_batch=512, n_threads=2, logits_all=True, verbose=False, type_k=GGML_TYPE_F32,
-                type_v=GGML_TYPE_F32, flash_attn=False)
-    llm.eval(ids.tolist())
-    return np.array(llm.scores[: len(ids)], np.float32)
-
-
 def make(tiny, family, architecture, layers, matrix_kind, expert_kind):
     config = json.loads((tiny / family / "config.json").read_text())
-    tensors = read(tiny / family / "model.safetensors")
-    expected = read(tiny / family / "expected.safetensors")
+    tensors = {name: to_f32(array) if array.dtype == np.uint16 else array
+               for name, array in read_safetensors(tiny / family / "model.safetensors").items()}
+    expected = read_safetensors(tiny / family / "expected.safetensors")
     whole = layers == config["num_hidden_layers"]
     config, tensors = last_layers(config, tensors, layers)
     tensors = convert(config, stack_experts(config, tensors), architecture != "qwen3next")
