@@ -96,6 +96,20 @@ SamplingParams default_sampling(const nlohmann::json& config) {
   return params;
 }
 
+/// gpu < 0: the CPU.
+Result<std::unique_ptr<exec::Ops>> make_ops(const LoadOptions& options, Arithmetic arithmetic, int gpu) {
+  const exec::OpsOptions ops{.arithmetic = arithmetic,
+                             .batch_invariant = options.batch_invariant,
+                             .count_activations = options.count_activations,
+                             .poison = options.poison,
+                             .arms = options.arms};
+  if (gpu < 0) return exec::create_cpu_ops(ops);
+  // To be removed by whoever has run models_cuda_test with the real files (CONTRIBUTING.md: scripts/gpu-gate).
+  log_warn("on a GPU only small fixture models have been compared; check the text against --device cpu");
+  return exec::create_cuda_ops(
+      ops, {.device = gpu, .trace_plan = options.trace_plan, .sync_every_launch = options.cuda_sync});
+}
+
 }  // namespace
 
 Result<DType> kv_type(const std::string& kv, const std::string& act) {
@@ -132,20 +146,7 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
   GALVANI_TRY(runner->checkpoint_, quant::Checkpoint::open(options.model));
   info.times.map = FileMap::total_open_ms() - mapped_before;
   info.times.open = watch.lap_ms() - info.times.map;
-  const exec::OpsOptions ops{.arithmetic = arithmetic,
-                             .batch_invariant = options.batch_invariant,
-                             .count_activations = options.count_activations,
-                             .poison = options.poison,
-                             .arms = options.arms};
-  if (gpu >= 0) {
-    // To be removed by whoever has run models_cuda_test with the real files (CONTRIBUTING.md: scripts/gpu-gate).
-    log_warn("on a GPU only small fixture models have been compared; check the text against --device cpu");
-    GALVANI_TRY(runner->ops_,
-                exec::create_cuda_ops(
-                    ops, {.device = gpu, .trace_plan = options.trace_plan, .sync_every_launch = options.cuda_sync}));
-  } else {
-    GALVANI_TRY(runner->ops_, exec::create_cpu_ops(ops));
-  }
+  GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));
   GALVANI_TRY(runner->model_, models::load_model(*runner->checkpoint_, *runner->ops_, options.progress));
   info.times.pack = watch.lap_ms();
   if (gpu >= 0 && !runner->model_->state_spec().slots.empty())

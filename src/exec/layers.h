@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/moe/moe.h"
 #include "quant/matrix_source.h"
 
 namespace galvani::exec {
@@ -113,16 +114,11 @@ struct GatedActivation {
 };
 
 /// How experts are chosen and weighed (models.md 1.4). Everything is f32; equal scores choose the lower index.
-enum class RouterScore {
-  kSoftmaxAll,   ///< softmax over all experts, then the top k
-  kSoftmaxTopK,  ///< the top k logits, then softmax over them (Mixtral, gpt-oss)
-  kSigmoid,      ///< sigmoid of each logit (DeepSeek V3)
-};
 struct Router {
   LinearRef gate;               ///< hidden → experts
   std::optional<Norm> norm;     ///< of the router's own input; none: it reads what the experts read
   bool reads_residual = false;  ///< its input is x before the block's norm (Gemma 4), then `norm`
-  RouterScore score = RouterScore::kSoftmaxAll;
+  kernels::RouteScore score = kernels::RouteScore::kSoftmaxAll;
   int experts = 0, top_k = 0;
   bool renormalize = false;         ///< chosen weights divided by their sum
   float scaling = 1;                ///< multiplies the weights at the end (routed_scaling_factor)

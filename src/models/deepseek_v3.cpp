@@ -115,7 +115,7 @@ Status read_experts(formats::ConfigReader& config, DeepseekConfig& out) {
                  .active = static_cast<int>(active),
                  .hidden = out.common.hidden,
                  .inner = inner};
-  moe.routing.score = exec::RouterScore::kSigmoid;
+  moe.routing.score = kernels::RouteScore::kSigmoid;
   moe.routing.renormalize = renormalize;
   moe.routing.scaling = static_cast<float>(scaling);
   moe.routing.groups = static_cast<int>(groups);

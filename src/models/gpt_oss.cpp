@@ -18,7 +18,7 @@ Result<MoeSpec> read_moe(formats::ConfigReader& config, const CommonConfig& comm
                  .interleaved = true,
                  .input_major = true,
                  .bias = true};
-  moe.routing.score = exec::RouterScore::kSoftmaxTopK;
+  moe.routing.score = kernels::RouteScore::kSoftmaxTopK;
   GALVANI_TRY(const std::string activation, config.string("hidden_act", "silu"));
   if (activation != "silu")
     return fail(ErrorCode::kUnsupported, "{}: hidden_act is '{}'; gpt_oss has silu, clamped", config.label(),

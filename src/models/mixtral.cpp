@@ -20,7 +20,7 @@ Result<std::unique_ptr<Model>> load_mixtral(quant::Checkpoint& checkpoint, exec:
                  .gate = "w1",
                  .up = "w3",
                  .down = "w2"};
-  moe.routing.score = exec::RouterScore::kSoftmaxTopK;
+  moe.routing.score = kernels::RouteScore::kSoftmaxTopK;
   GALVANI_TRY(moe.experts.count, read_expert_count(config));
   GALVANI_TRY(moe.experts.active, read_active_experts(config, 2));
   GALVANI_TRY_VOID(config.finish());

@@ -9,8 +9,8 @@
 #include "kernels/norm/norm.h"
 #include "kernels/qmatmul_source.h"
 #include "kernels/rope/rope.h"
-#include "quant/transpose.h"
 #include "quant/row_select.h"
+#include "quant/transpose.h"
 
 namespace galvani::exec {
 namespace {

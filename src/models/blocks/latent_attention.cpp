@@ -1,8 +1,8 @@
 #include "models/blocks/latent_attention.h"
 
 #include "core/error.h"
-#include "quant/transpose.h"
 #include "quant/row_select.h"
+#include "quant/transpose.h"
 
 namespace galvani::models {
 namespace {
