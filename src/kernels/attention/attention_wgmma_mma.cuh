@@ -1,7 +1,7 @@
 #pragma once
-// The two wgmma forms of attention (9.0a alone), beside those of kernels/common/wgmma.cuh: scores, with queries and keys
-// in shared memory, and weights times values, with the weights in registers and the values [key][dim], so that B is
-// N-major. Source: PTX ISA, "Asynchronous warpgroup level matrix instructions" and "Matrix descriptor". Clang-format
+// The two wgmma forms of attention (9.0a alone), beside those of kernels/common/wgmma.cuh: scores, with queries and
+// keys in shared memory, and weights times values, with the weights in registers and the values [key][dim], so that B
+// is N-major. Source: PTX ISA, "Asynchronous warpgroup level matrix instructions" and "Matrix descriptor". Clang-format
 // would take a line an operand.
 // clang-format off
 #include "kernels/common/wgmma.cuh"
