@@ -9,7 +9,7 @@ constexpr int kReadStages = 8, kReadChunk = 16384;
 
 /// Bulk copies into a ring, one thread a block. dynamic shared memory: kReadStages · kReadChunk.
 __global__ void __launch_bounds__(32) read_bulk(const unsigned char* data, long long bytes, unsigned* out) {
-  extern __shared__ __align__(128) unsigned char smem[];
+  GALVANI_DYNAMIC_SHARED(unsigned char, smem, 128);
   __shared__ __align__(8) unsigned long long full[kReadStages];
   const long long chunks = (bytes + kReadChunk - 1) / kReadChunk;
   const long long begin = chunks * blockIdx.x / gridDim.x, end = chunks * (blockIdx.x + 1) / gridDim.x;

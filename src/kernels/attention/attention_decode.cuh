@@ -8,7 +8,7 @@
 /// rows need one byte permutation a register. K and V pass through no shared memory.
 #include "kernels/attention/attention_device.cuh"
 
-namespace galvani::kernels::attn {
+namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 
 constexpr int kDecodeWarps = 4;
 
@@ -83,8 +83,8 @@ __device__ __forceinline__ void scores(const DecodeState<T, DK, DV>& state, cons
   for (int c = 0; c < DK / 32; ++c) {
     const unsigned even[4] = {k[c][0].x, k[c][1].x, k[c][0].y, k[c][1].y};
     const unsigned odd[4] = {k[c][0].z, k[c][1].z, k[c][0].w, k[c][1].w};
-    mma16816<T>(s, even, state.q[2 * c][0], state.q[2 * c][1]);
-    mma16816<T>(other, odd, state.q[2 * c + 1][0], state.q[2 * c + 1][1]);
+    mma_m16n8k16<T>(s, even, state.q[2 * c]);
+    mma_m16n8k16<T>(other, odd, state.q[2 * c + 1]);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) s[i] += other[i];
@@ -137,7 +137,7 @@ __device__ __forceinline__ void add_values(DecodeState<T, DK, DV>& state, const 
       const unsigned word[4] = {(&v[b][0].x)[j], (&v[b][1].x)[j], (&v[b][2].x)[j], (&v[b][3].x)[j]};
       const unsigned a[4] = {__byte_perm(word[0], word[1], 0x5410), __byte_perm(word[0], word[1], 0x7632),
                              __byte_perm(word[2], word[3], 0x5410), __byte_perm(word[2], word[3], 0x7632)};
-      mma16816<T>(state.o[4 * b + j], a, p[0], p[1]);
+      mma_m16n8k16<T>(state.o[4 * b + j], a, p);
     }
   }
 }
@@ -220,7 +220,7 @@ constexpr int decode_blocks_per_sm() {
 /// Any grid: blocks take (segment, kv head, 8 query heads) in turn. Block: 32 · kDecodeWarps.
 template <typename T, int DK, int DV>
 __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) {
-  extern __shared__ __align__(16) float decode_shared[];
+  GALVANI_DYNAMIC_SHARED(float, decode_shared, 16);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int group = args.heads / args.kv.kv_heads, blocks_per_head = (group + 7) / 8;
   const int columns = args.kv.kv_heads * blocks_per_head;
@@ -319,4 +319,4 @@ __device__ __forceinline__ void attention_merge(const AttentionRowsArgs& args) {
   store_pair_as(args.out, out_at + 2, total.z * inverse, total.w * inverse, args.out_type);
 }
 
-}  // namespace galvani::kernels::attn
+}  // namespace galvani::kernels::GALVANI_CUDA_NS::attn

@@ -8,44 +8,28 @@
 /// ldmatrix meets no bank twice. A row's arithmetic depends on its own queries and on the pages it sees only: pages
 /// that are masked for it whole multiply its sums by 1 and add 0.
 #include "kernels/attention/attention_device.cuh"
+#include "kernels/common/copy.cuh"
 
-namespace galvani::kernels::attn {
+namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 
 template <int D, int kWarps, int kTiles>
 constexpr int prefill_shared_bytes() {
   return (kWarps * 16 * kTiles + 2 * kPage) * D * 2;
 }
 
-__device__ __forceinline__ unsigned shared_address(const void* p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-
 /// 16 bytes from global to shared memory, or zeros; arrives with copies_wait().
 __device__ __forceinline__ void copy16(void* to, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
+  cp_async_16_zfill(shared_address(to), from, valid ? 16 : 0);
 #else
   *static_cast<uint4*>(to) = valid ? *static_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
 #endif
 }
 __device__ __forceinline__ void copies_wait() {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;\n cp.async.wait_group 0;" ::: "memory");
+  cp_async_commit();
+  cp_async_wait<0>();
 #endif
-}
-
-__device__ __forceinline__ void ldmatrix4(unsigned (&r)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ __forceinline__ void ldmatrix4_transposed(unsigned (&r)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
 }
 
 /// Byte offset of chunk c (16 bytes) of row r in a tile of D 16-bit elements a row.
@@ -85,15 +69,16 @@ __device__ __forceinline__ void page_scores(float (&s)[kTiles][8][4], unsigned q
     unsigned a[kTiles][4];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
-      ldmatrix4(a[m], q_tile + tile_offset<D>(warp_row + m * 16 + (matrix & 1) * 8 + in_matrix, 2 * k + (matrix >> 1)));
+      ldmatrix_x4(a[m],
+                  q_tile + tile_offset<D>(warp_row + m * 16 + (matrix & 1) * 8 + in_matrix, 2 * k + (matrix >> 1)));
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       unsigned b[4];
-      ldmatrix4(b, k_tile + tile_offset<D>(n * 16 + (matrix >> 1) * 8 + in_matrix, 2 * k + (matrix & 1)));
+      ldmatrix_x4(b, k_tile + tile_offset<D>(n * 16 + (matrix >> 1) * 8 + in_matrix, 2 * k + (matrix & 1)));
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        mma16816<T>(s[m][2 * n], a[m], b[0], b[1]);
-        mma16816<T>(s[m][2 * n + 1], a[m], b[2], b[3]);
+        mma_m16n8k16<T>(s[m][2 * n], a[m], {b[0], b[1]});
+        mma_m16n8k16<T>(s[m][2 * n + 1], a[m], {b[2], b[3]});
       }
     }
   }
@@ -117,11 +102,11 @@ __device__ __forceinline__ void add_page(PrefillState<T, D, kTiles>& state, cons
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
       unsigned b[4];
-      ldmatrix4_transposed(b, v_tile + tile_offset<D>(k * 16 + (matrix & 1) * 8 + in_matrix, 2 * n + (matrix >> 1)));
+      ldmatrix_x4_trans(b, v_tile + tile_offset<D>(k * 16 + (matrix & 1) * 8 + in_matrix, 2 * n + (matrix >> 1)));
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        mma16816<T>(state.o[m][2 * n], a[m], b[0], b[1]);
-        mma16816<T>(state.o[m][2 * n + 1], a[m], b[2], b[3]);
+        mma_m16n8k16<T>(state.o[m][2 * n], a[m], {b[0], b[1]});
+        mma_m16n8k16<T>(state.o[m][2 * n + 1], a[m], {b[2], b[3]});
       }
     }
   }
@@ -220,7 +205,7 @@ __device__ __forceinline__ void store_rows(PrefillState<T, D, kTiles>& state, co
 /// Grid: (tiles, heads); block: 32 · kWarps; tiles of at most kWarps · 16 · kTiles rows.
 template <typename T, int D, int kWarps, int kTiles>
 __device__ __forceinline__ void attention_prefill(const AttentionTilesArgs& args) {
-  extern __shared__ __align__(128) char prefill_shared[];
+  GALVANI_DYNAMIC_SHARED(char, prefill_shared, 128);
   constexpr int kRows = kWarps * 16 * kTiles, kThreads = kWarps * 32;
   char* q_tile = prefill_shared;
   char* k_tile = q_tile + kRows * D * 2;
@@ -267,4 +252,4 @@ __device__ __forceinline__ void attention_prefill(const AttentionTilesArgs& args
   store_rows(state, args, tile, head, warp_row, lane);
 }
 
-}  // namespace galvani::kernels::attn
+}  // namespace galvani::kernels::GALVANI_CUDA_NS::attn

@@ -3,7 +3,7 @@
 /// block a (row, head); slow and obvious. NVRTC compiles it alone.
 #include "kernels/attention/attention_device.cuh"
 
-namespace galvani::kernels::attn {
+namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 
 constexpr int kSimtWarps = 4;
 constexpr int kSimtDims = 16;  // value dims a lane holds: v_dim ≤ 512
@@ -14,7 +14,7 @@ constexpr int simt_shared_bytes(int k_dim, int v_dim) { return 4 * (k_dim + kSim
 /// Grid: (rows, heads); block: 32 · kSimtWarps.
 template <typename T>
 __device__ __forceinline__ void attention_simt(const AttentionRowsArgs& args) {
-  extern __shared__ float simt_shared[];
+  GALVANI_DYNAMIC_SHARED(float, simt_shared, 4);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, head = blockIdx.y;
   const int row = args.at != nullptr ? args.at[blockIdx.x] : blockIdx.x;
   const int k_dim = args.kv.k_dim, v_dim = args.kv.v_dim, position = args.positions[row];
@@ -74,4 +74,4 @@ __device__ __forceinline__ void attention_simt(const AttentionRowsArgs& args) {
   }
 }
 
-}  // namespace galvani::kernels::attn
+}  // namespace galvani::kernels::GALVANI_CUDA_NS::attn

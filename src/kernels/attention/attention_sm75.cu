@@ -4,7 +4,7 @@
 #include "kernels/attention/attention_prefill.cuh"
 #include "kernels/attention/attention_simt.cuh"
 
-namespace galvani::kernels::attn {
+namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 namespace {
 
 template <int D>
@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(kMergeThreads) merge(const __grid_constant__ A
 }
 
 }  // namespace
-}  // namespace galvani::kernels::attn
+}  // namespace galvani::kernels::GALVANI_CUDA_NS::attn
 
-namespace attn = galvani::kernels::attn;
+namespace attn = galvani::kernels::GALVANI_CUDA_NS::attn;
 GALVANI_KERNEL_TABLE(
     attention_sm75, GALVANI_KERNEL("attention_decode_f16_d128_sm75", attn::decode_f16<128>, .threads = 128),
     GALVANI_KERNEL("attention_merge_sm75", attn::merge, .threads = 128),

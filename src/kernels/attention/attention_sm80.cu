@@ -3,7 +3,7 @@
 #include "kernels/attention/attention_decode.cuh"
 #include "kernels/attention/attention_prefill.cuh"
 
-namespace galvani::kernels::attn {
+namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 namespace {
 
 template <int D>
@@ -19,9 +19,9 @@ __global__ void __launch_bounds__(32 * kWarps) tiles_bf16(const __grid_constant_
 }
 
 }  // namespace
-}  // namespace galvani::kernels::attn
+}  // namespace galvani::kernels::GALVANI_CUDA_NS::attn
 
-namespace attn = galvani::kernels::attn;
+namespace attn = galvani::kernels::GALVANI_CUDA_NS::attn;
 GALVANI_KERNEL_TABLE(
     attention_sm80, GALVANI_KERNEL("attention_decode_bf16_d128_sm80", attn::decode_bf16<128>, .threads = 128),
     GALVANI_KERNEL("attention_tiles_bf16_d128_sm80", (attn::tiles_bf16<128, 4, 2>), .threads = 128),

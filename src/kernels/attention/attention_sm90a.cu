@@ -2,7 +2,7 @@
 #include "cuda/kernel_table.h"
 #include "kernels/attention/attention_wgmma.cuh"
 
-namespace galvani::kernels::attn {
+namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 namespace {
 
 template <typename T, int D>
@@ -12,9 +12,9 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_sm90a(const __grid_con
 }
 
 }  // namespace
-}  // namespace galvani::kernels::attn
+}  // namespace galvani::kernels::GALVANI_CUDA_NS::attn
 
-namespace attn = galvani::kernels::attn;
+namespace attn = galvani::kernels::GALVANI_CUDA_NS::attn;
 GALVANI_KERNEL_TABLE(
     attention_sm90a,
     GALVANI_KERNEL("attention_wgmma_bf16_d128_sm90a", (attn::wgmma_sm90a<__nv_bfloat16, 128>), .threads = 384),

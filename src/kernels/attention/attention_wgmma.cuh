@@ -9,7 +9,7 @@
 #include "kernels/attention/attention_wgmma_mma.cuh"
 #include "kernels/common/copy.cuh"
 
-namespace galvani::kernels::attn {
+namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 
 namespace hw = ::galvani::kernels::GALVANI_CUDA_NS;
 namespace tc = ::galvani::kernels::GALVANI_CUDA_NS::attention_wgmma;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void wgmma_consume(const AttentionTilesArgs& args, co
 /// Grid: (tiles, heads); block: kWgmmaThreads; tiles of at most kWgmmaRows rows.
 template <typename T, int D>
 __device__ __forceinline__ void attention_wgmma(const AttentionTilesArgs& args) {
-  extern __shared__ __align__(1024) char wgmma_shared_memory[];
+  GALVANI_DYNAMIC_SHARED(char, wgmma_shared_memory, 1024);
   constexpr int kStages = wgmma_stages<D>(), kTile = kPage * D * 2;
   const unsigned base = (hw::shared_address(wgmma_shared_memory) + 1023) & ~1023u;
   const unsigned q_tile = base, ring = q_tile + kWgmmaRows * D * 2, barrier = ring + kStages * 2 * kTile;
@@ -194,4 +194,4 @@ __device__ __forceinline__ void attention_wgmma(const AttentionTilesArgs& args) 
   }
 }
 
-}  // namespace galvani::kernels::attn
+}  // namespace galvani::kernels::GALVANI_CUDA_NS::attn

@@ -108,6 +108,18 @@ GALVANI_DEVICE void bulk_copy(unsigned shared, const void* global, unsigned byte
   wrong_arch();
 #endif
 }
+/// The box whose corner is (x, y) of what the tensor map (128 bytes, 64-byte aligned, never in local memory) describes.
+GALVANI_DEVICE void tensor_copy_2d(unsigned shared, const void* map, int x, int y, unsigned barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+#else
+  wrong_arch();
+#endif
+}
 GALVANI_DEVICE unsigned long long policy_evict_first() {
   unsigned long long policy = 0;
 #if __CUDA_ARCH__ >= 800

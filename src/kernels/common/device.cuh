@@ -26,10 +26,6 @@ using f16 = __half;
 constexpr int kWarp = 32;
 constexpr unsigned kFullMask = 0xffffffffu;
 
-/// The body of whatever this architecture cannot do. Never empty: a kernel that returns without writing is wrong in
-/// silence, a trap is an error with a name.
-GALVANI_DEVICE void wrong_arch() { asm volatile("trap;"); }
-
 /// Whether two types are one; NVRTC brings no <type_traits>.
 template <typename A, typename B>
 constexpr bool kSameType = false;
@@ -37,11 +33,6 @@ template <typename A>
 constexpr bool kSameType<A, A> = true;
 
 GALVANI_DEVICE int lane_id() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
-
-/// Address in the shared window, as PTX takes it.
-GALVANI_DEVICE unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
 
 /// Sum and maximum over a warp; every lane gets the result. The order is fixed, so two runs agree bit for bit.
 GALVANI_DEVICE float warp_sum(float value) {
@@ -74,41 +65,6 @@ GALVANI_DEVICE f16 from_f32<f16>(float x) {
   return __float2half_rn(x);
 }
 
-/// A dependent launch: wait until the kernel before has written, and let the next one start. No-ops below 9.0, where
-/// nothing is launched that way.
-GALVANI_DEVICE void dependency_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-GALVANI_DEVICE void dependency_release() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/// Moves registers between the warpgroups of a block (9.0a and the a and f images after it). The kernel needs launch
-/// bounds with one block, and each role must be one branch, or ptxas ignores it and says so.
-template <int kRegisters>
-GALVANI_DEVICE void registers_up() {
-#if GALVANI_ARCH_SPECIFIC
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#else
-  wrong_arch();
-#endif
-}
-template <int kRegisters>
-GALVANI_DEVICE void registers_down() {
-#if GALVANI_ARCH_SPECIFIC
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-#else
-  wrong_arch();
-#endif
-}
-
-/// One barrier of the sixteen for some of a block's threads.
-GALVANI_DEVICE void named_barrier(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 }  // namespace galvani::kernels::GALVANI_CUDA_NS
+
+#include "kernels/common/ptx.cuh"

@@ -83,6 +83,17 @@ GALVANI_DEVICE void mma_m16n8k16<f16>(float (&c)[4], const unsigned (&a)[4], con
   mma_m16n8k16_f16(c, a, b);
 }
 
+/// Transposes the warp's 8×8 matrix of 16-bit elements (row = lane / 4, columns 2·(lane % 4) and the next). From 7.5.
+GALVANI_DEVICE unsigned transpose8x8(unsigned x) {
+  unsigned y = 0;
+#if __CUDA_ARCH__ >= 750
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+#else
+  wrong_arch();
+#endif
+  return y;
+}
+
 /// Two f32 as one register of 16-bit elements, `low` in the low half.
 template <typename T>
 GALVANI_DEVICE unsigned pack2(float low, float high);

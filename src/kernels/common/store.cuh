@@ -1,8 +1,6 @@
 #pragma once
 /// Loads and stores of f32, f16 and bf16 whose type is known at run time, and block-wide sums. NVRTC compiles it alone.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "kernels/common/device.cuh"
 #include "kernels/common/store_type.h"
 
 namespace galvani::kernels {
@@ -10,10 +8,8 @@ namespace galvani::kernels {
 /// First in every kernel that may be launched as dependent: waits for what the kernel before wrote, and lets the next
 /// one start its own wait. Nothing below 9.0, where no kernel is launched that way.
 __device__ __forceinline__ void start_dependent() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  GALVANI_CUDA_NS::dependency_wait();
+  GALVANI_CUDA_NS::dependency_release();
 }
 
 /// Two floats as one register of T pairs, `low` in the low half.

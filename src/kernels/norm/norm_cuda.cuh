@@ -10,7 +10,7 @@ namespace galvani::kernels {
 /// Grid: rows; block: any multiple of 32 up to 1024 (results depend on it, so choose it by dim alone). Dynamic shared
 /// memory: dim floats.
 __device__ __forceinline__ void rms_norm_rows(const NormArgs& args) {
-  extern __shared__ float norm_row[];
+  GALVANI_DYNAMIC_SHARED(float, norm_row, 4);
   __shared__ float reduce[33];
   const long long r = blockIdx.x, from = args.gather != nullptr ? args.gather[r] : r;
   float* x = args.x + from * args.x_stride;

@@ -8,14 +8,6 @@ namespace galvani::kernels::GALVANI_CUDA_NS {
 
 constexpr int kReadThreads = 512, kReadUnroll = 8;
 
-GALVANI_DEVICE uint4 load_once(const uint4* pointer) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(pointer));
-  return v;
-}
-
 __global__ void __launch_bounds__(kReadThreads)
     read_sweep_sm70_kernel(const uint4* __restrict__ data, unsigned* sums, long long vectors) {
   const long long stride = static_cast<long long>(gridDim.x) * kReadThreads;

@@ -5,64 +5,11 @@
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
-/// (a & b) | c and (a & b) ^ c in one instruction.
-template <unsigned kMask>
-GALVANI_DEVICE unsigned and_or(unsigned a, unsigned c) {
-  unsigned result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "n"(kMask), "r"(c));
-  return result;
-}
-template <unsigned kMask>
-GALVANI_DEVICE unsigned and_xor(unsigned a, unsigned c) {
-  unsigned result;
-  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(a), "n"(kMask), "r"(c));
-  return result;
-}
 template <int kBy>
 GALVANI_DEVICE unsigned rotate_right(unsigned a) {
   constexpr int kAmount = ((kBy % 32) + 32) % 32;
   if constexpr (kAmount == 0) return a;
   return __funnelshift_r(a, a, kAmount);
-}
-
-/// Two packed elements of T: sum, fused multiply-add, one rounding each.
-template <typename T>
-GALVANI_DEVICE unsigned add2(unsigned a, unsigned b);
-template <typename T>
-GALVANI_DEVICE unsigned fma2(unsigned a, unsigned b, unsigned c);
-template <>
-GALVANI_DEVICE unsigned add2<bf16>(unsigned a, unsigned b) {
-  unsigned r = 0;
-#if __CUDA_ARCH__ >= 900
-  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-#elif __CUDA_ARCH__ >= 800
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(0x3f803f80u), "r"(b));
-#else
-  wrong_arch();
-#endif
-  return r;
-}
-template <>
-GALVANI_DEVICE unsigned fma2<bf16>(unsigned a, unsigned b, unsigned c) {
-  unsigned r = 0;
-#if __CUDA_ARCH__ >= 800
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-#else
-  wrong_arch();
-#endif
-  return r;
-}
-template <>
-GALVANI_DEVICE unsigned add2<f16>(unsigned a, unsigned b) {
-  unsigned r;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <>
-GALVANI_DEVICE unsigned fma2<f16>(unsigned a, unsigned b, unsigned c) {
-  unsigned r;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-  return r;
 }
 
 /// The two elements of a register, low half first.

@@ -407,7 +407,7 @@ GALVANI_DEVICE void few_join_cluster(const QmatmulFewArgs& a, const FewRange& r,
 
 template <int kBits, typename T, int kTiles, FewCopy kCopy>
 __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_few(const QmatmulFewArgs a) {
-  extern __shared__ __align__(128) unsigned char smem[];
+  GALVANI_DYNAMIC_SHARED(unsigned char, smem, 128);
   constexpr bool kBulk = kCopy == FewCopy::kBulk;
   const int warp = threadIdx.x / kWarp, lane = lane_id();
   const FewRange r = few_range(a, warp);

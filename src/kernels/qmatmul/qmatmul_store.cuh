@@ -5,10 +5,6 @@
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
-GALVANI_DEVICE void store_shared_16(unsigned to, uint4 v) {
-  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-
 template <typename T>
 GALVANI_DEVICE void qmatmul_store(const QmatmulArgs& p, int token, int row, float value) {
   const long long at = token * p.y_stride + row;

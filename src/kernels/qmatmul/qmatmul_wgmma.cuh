@@ -12,18 +12,6 @@
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
-GALVANI_DEVICE void tensor_copy_2d(unsigned shared, const TensorMap& map, int x, int y, unsigned barrier) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-          shared),
-      "l"(&map), "r"(x), "r"(y), "r"(barrier)
-      : "memory");
-#else
-  wrong_arch();
-#endif
-}
-
 constexpr int kWgmmaRowTiles = kWgmmaRows / kA16Rows, kWgmmaRaster = 8, kWgmmaCopyWarps = 4;
 
 struct WgmmaTile {
@@ -75,7 +63,7 @@ GALVANI_DEVICE void wgmma_produce(const QmatmulWgmmaArgs& a, const TensorMap& x,
                   static_cast<unsigned>(count * p.unit_bytes), barrier);
       } else {
         for (int u = warp; u < count; u += kWarps)
-          tensor_copy_2d(to + u * kXBytes, x, (unit + u) * kA16Cols, tile.tokens * kTokens, barrier);
+          tensor_copy_2d(to + u * kXBytes, &x, (unit + u) * kA16Cols, tile.tokens * kTokens, barrier);
       }
       done += count;
       unit = unit + kStep < p.units ? unit + kStep : 0;
@@ -170,7 +158,7 @@ GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, const unsigned char
 template <int kBits, typename T, int kTokens>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
     qmatmul_wgmma(const QmatmulWgmmaArgs a, const __grid_constant__ TensorMap x) {
-  extern __shared__ __align__(1024) unsigned char smem[];
+  GALVANI_DYNAMIC_SHARED(unsigned char, smem, 1024);
   __shared__ __align__(8) unsigned long long barriers[2][8];
   const unsigned full = shared_address(barriers[0]), empty = shared_address(barriers[1]);
   if (threadIdx.x == 0) {

@@ -30,7 +30,7 @@ constexpr int kQkvWarps = 4;
 /// One warp a (row, head of q, k or v). Grid: (rows, heads, + 2 · kv_heads when appending, over kQkvWarps); block: 32 ·
 /// kQkvWarps; dynamic shared memory: kQkvWarps · max(k_dim, v_dim) floats.
 __device__ __forceinline__ void qkv_finish(const QkvArgs& args) {
-  extern __shared__ float qkv_shared[];
+  GALVANI_DYNAMIC_SHARED(float, qkv_shared, 4);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = blockIdx.x;
   const int k_dim = args.kv.k_dim, v_dim = args.kv.v_dim, kv_heads = args.kv.kv_heads;
   const int head = blockIdx.y * kQkvWarps + warp;
