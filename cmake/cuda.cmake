@@ -5,7 +5,13 @@
 #   galvani_cuda_kernels(FILE...)   adds kernel files to the object libraries of the architectures they are for
 # Each architecture is an object library of its own, galvani_cuda_sm90a, so that a file is compiled exactly for what its
 # name says, and the table of kernels knows what each object was compiled for.
+# With GALVANI_CUDA_EMULATED the kernels are compiled by the host compiler and run on the CPU (src/cuda_emulated): for tests
+# of everything but speed where there is no GPU. Such a binary needs no CUDA and can use no GPU.
 option(GALVANI_CUDA "Build the CUDA backend" OFF)
+option(GALVANI_CUDA_EMULATED "The CUDA backend on a GPU that the CPU emulates; for tests" OFF)
+if(GALVANI_CUDA_EMULATED)
+  set(GALVANI_CUDA ON)
+endif()
 if(NOT GALVANI_CUDA)
   # Callers need not ask; a build without CUDA has no kernel files.
   function(galvani_cuda_kernels)
@@ -13,38 +19,14 @@ if(NOT GALVANI_CUDA)
   return()
 endif()
 
-# CMake before 3.25.2 does not know nvcc's C++20.
-if(CMAKE_VERSION VERSION_LESS 3.25.2)
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
-  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
-endif()
-if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-  find_program(GALVANI_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-  if(NOT GALVANI_NVCC)
-    message(FATAL_ERROR "GALVANI_CUDA=ON, and no nvcc was found on the PATH, in CUDA_PATH or in /usr/local/cuda; "
-      "install a CUDA toolkit (12.4 or newer), name it by -DCMAKE_CUDA_COMPILER=.../nvcc, or set GALVANI_CUDA=OFF")
+if(GALVANI_CUDA_EMULATED)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    message(FATAL_ERROR "GALVANI_CUDA_EMULATED=ON needs an x86-64 CPU; this is ${CMAKE_SYSTEM_PROCESSOR}")
   endif()
-  set(CMAKE_CUDA_COMPILER ${GALVANI_NVCC})
+  set(GALVANI_CUDA_INCLUDE ${PROJECT_SOURCE_DIR}/src/cuda_emulated/include)
+else()
+  include(cmake/cuda_toolkit.cmake)
 endif()
-if(NOT CMAKE_CUDA_HOST_COMPILER)
-  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
-endif()
-# Each object library sets its own; nothing is compiled for an architecture that nobody asked for.
-set(CMAKE_CUDA_ARCHITECTURES OFF)
-enable_language(CUDA)
-# CMake reads no include paths from an nvcc of 12.4 that was put together from packages, and would then pass /usr/include
-# as -isystem, which hides <math.h> from libstdc++.
-if(NOT CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES)
-  set(CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
-endif()
-set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-set(CMAKE_CUDA_EXTENSIONS OFF)
-if(GALVANI_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
-  set(CMAKE_CUDA_COMPILER_LAUNCHER "${GALVANI_CCACHE}")
-endif()
-find_package(CUDAToolkit REQUIRED)
-list(GET CUDAToolkit_INCLUDE_DIRS 0 GALVANI_CUDA_INCLUDE)
 
 if(NOT GALVANI_CUDA_ARCHS)
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
@@ -95,11 +77,33 @@ function(galvani_cuda_names arch)
   endif()
 endfunction()
 
+# Kernel files as C++, with what nvcc would define for the architecture (of galvani_cuda_names). Fused multiply-adds as
+# nvcc makes them; AVX2 and F16C, which every machine here has.
+function(galvani_cuda_emulated_target target)
+  target_include_directories(${target} PRIVATE ${GALVANI_CUDA_INCLUDE}
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PRIVATE tl::expected fmt::fmt)
+  target_compile_definitions(${target} PRIVATE GALVANI_CUDA_NS=${arch_ns} GALVANI_CUDA_ARCH=${arch_name}
+    __CUDA_ARCH__=${arch_cc}0)
+  if(arch_suffix STREQUAL "a" AND arch_cc EQUAL 90)
+    target_compile_definitions(${target} PRIVATE __CUDA_ARCH_FEAT_SM90_ALL=1)
+  elseif(arch_suffix)
+    target_compile_definitions(${target} PRIVATE __CUDA_ARCH_FAMILY_SPECIFIC__=${arch_cc}0)
+  endif()
+  target_compile_options(${target} PRIVATE -x c++ -include cuda_emulated/prelude.h -march=x86-64-v3 -ffp-contract=fast -fno-strict-aliasing
+    -Wall -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers -Wno-unused-parameter)
+endfunction()
+
 # galvani_cuda_object_library(TARGET ARCH): an object library for one architecture.
 function(galvani_cuda_object_library target arch)
   galvani_cuda_names(${arch})
   add_library(${target} OBJECT)
-  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${arch_property}" LINKER_LANGUAGE CXX)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  if(GALVANI_CUDA_EMULATED)
+    galvani_cuda_emulated_target(${target})
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${arch_property}")
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE tl::expected fmt::fmt)
   target_compile_definitions(${target} PRIVATE GALVANI_CUDA_NS=${arch_ns} GALVANI_CUDA_ARCH=${arch_name})
@@ -158,6 +162,9 @@ function(galvani_cuda_kernels)
       if(fits)
         galvani_cuda_names(${arch})
         target_sources(galvani_cuda_${arch_ns} PRIVATE ${path})
+        if(GALVANI_CUDA_EMULATED)
+          set_source_files_properties(${path} TARGET_DIRECTORY galvani_cuda_${arch_ns} PROPERTIES LANGUAGE CXX)
+        endif()
         set_property(GLOBAL APPEND PROPERTY galvani_cuda_tables "${arch_ns}::${stem}")
       endif()
     endforeach()
@@ -199,6 +206,9 @@ function(galvani_cuda_finish)
   galvani_cuda_table_text(declarations calls ${tables})
   set(GALVANI_CUDA_TABLE_DECLARATIONS "${declarations}")
   set(GALVANI_CUDA_TABLE_CALLS "${calls}")
+  if(GALVANI_CUDA_EMULATED)
+    set(CMAKE_CUDA_COMPILER_VERSION 13.0)
+  endif()
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" GALVANI_CUDA_TOOLKIT "${CMAKE_CUDA_COMPILER_VERSION}")
   configure_file(${PROJECT_SOURCE_DIR}/cmake/kernel_tables.cpp.in ${CMAKE_BINARY_DIR}/cuda/kernel_tables.cpp @ONLY)
   target_sources(galvani PRIVATE ${CMAKE_BINARY_DIR}/cuda/kernel_tables.cpp)

@@ -54,12 +54,20 @@ const void* address_of(void (*kernel)(Parameters...)) {
 #define GALVANI_STRING_IMPL(x) #x
 #define GALVANI_STRING(x) GALVANI_STRING_IMPL(x)
 
+/// The emulated build (src/cuda_emulated) must also know how to call the kernel.
+#ifdef GALVANI_EMULATED
+#include "cuda_emulated/kernels.h"
+#define GALVANI_KERNEL_ADDRESS(kernel) ::galvani::emulated::remember(kernel, GALVANI_STRING(GALVANI_CUDA_ARCH))
+#else
+#define GALVANI_KERNEL_ADDRESS(kernel) ::galvani::cuda::address_of(kernel)
+#endif
+
 /// (name, kernel, .threads = ..., .dynamic_smem = ..., .needs = ...); commas in a kernel's template arguments need a
 /// `constexpr auto` alias or parentheses around the kernel.
-#define GALVANI_KERNEL(kernel_name, kernel, ...)                          \
-  ::galvani::cuda::KernelEntry {                                          \
-    .name = kernel_name, .function = ::galvani::cuda::address_of(kernel), \
-    .signature = ::galvani::cuda::signature_of(kernel), __VA_ARGS__       \
+#define GALVANI_KERNEL(kernel_name, kernel, ...)                     \
+  ::galvani::cuda::KernelEntry {                                     \
+    .name = kernel_name, .function = GALVANI_KERNEL_ADDRESS(kernel), \
+    .signature = ::galvani::cuda::signature_of(kernel), __VA_ARGS__  \
   }
 
 /// Further instances of kernels that a table already lists, last in it: architectures that CI only checks get none of

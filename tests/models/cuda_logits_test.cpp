@@ -1,5 +1,6 @@
-// Models on a GPU: logits against the fixtures beside the CPU path that rounds its activations to bf16 at the same
-// points; what results may not depend on; graphs. Without a GPU each test skips with the reason.
+// Models on a GPU: logits against the fixtures beside the CPU path that rounds its activations at the same points to
+// the same type (bf16; f16 on parts that multiply no bf16); what results may not depend on; graphs. Without a GPU each
+// test skips with the reason.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +16,6 @@ namespace {
 std::unique_ptr<engine::Runner> load_on(const std::string& path, const std::string& device, LoadOptions options = {}) {
   options.model = path;
   options.device = device;
-  if (options.act == "auto") options.act = "bf16";
   auto runner = engine::Runner::load(options);
   EXPECT_TRUE(runner.has_value()) << (runner ? "" : runner.error().message);
   return runner ? std::move(*runner) : nullptr;
@@ -62,14 +62,15 @@ std::vector<float> step_logits(engine::Runner& runner, const std::vector<int32_t
   return all;
 }
 
-// RMS error at most 1.5 times that of the CPU with bf16 activations (every product's input rounded, as on the GPU).
+// RMS error at most 1.5 times that of the CPU with 16-bit activations (every product's input rounded, as on the GPU).
 TEST_P(CudaLogits, AreAsCloseToTheReferenceAsTheCpuWithRoundedActivations) {
   const std::string& model = GetParam();
   for (const bool poison : {false, true}) {
     LoadOptions options;
     options.poison = poison;
-    auto gpu = load_on(model_data(model).string(), "cuda", options), cpu = load_on(model_data(model).string(), "cpu");
+    auto gpu = load_on(model_data(model).string(), "cuda", options);
     ASSERT_NE(gpu, nullptr);
+    auto cpu = load_on(model_data(model).string(), "cpu", {.act = gpu->info().act});
     ASSERT_NE(cpu, nullptr);
     for (const std::string which : {"0", "1"}) {
       const auto ids = expected<int32_t>(model, "input_ids_" + which);
@@ -94,7 +95,7 @@ TEST_P(CudaLogits, GreedyTokensMatchWhereTheMarginDecides) {
   const auto logits = logits_of(*runner, ids);
   const auto wanted = expected<float>(model, "logits_0");
   const auto vocab = static_cast<size_t>(runner->info().vocab);
-  // bf16 activations move a logit by about the RMS error; eight of it decide.
+  // 16-bit activations move a logit by about the RMS error; eight of it decide.
   const double noise = rms_error(
       std::vector<float>(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(wanted.size())), wanted);
   int compared = 0;
@@ -176,8 +177,9 @@ TEST_P(CudaGguf, GreedyTextIsTheCpusWhereItsMarginDecides) {
   const char* cache = std::getenv("GALVANI_CACHE");
   const auto file = cache ? std::filesystem::path(cache) / (GetParam() + ".gguf") : std::filesystem::path();
   if (!cache || !std::filesystem::exists(file)) GTEST_SKIP() << GetParam() << ".gguf is not in GALVANI_CACHE";
-  auto gpu = load_on(file.string(), "cuda"), cpu = load_on(file.string(), "cpu");
+  auto gpu = load_on(file.string(), "cuda");
   ASSERT_NE(gpu, nullptr);
+  auto cpu = load_on(file.string(), "cpu", {.act = gpu->info().act});
   ASSERT_NE(cpu, nullptr);
   const auto vocab = static_cast<size_t>(cpu->info().vocab);
   std::vector<int32_t> ids;

@@ -1,0 +1,64 @@
+#include "cuda_emulated/fiber.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+namespace galvani::emulated {
+namespace {
+
+size_t guard_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
+// System V ABI: a called function keeps rbx, rbp and r12…r15; everything else is the caller's to save.
+asm(R"(
+.text
+.globl galvani_emulated_switch
+.type galvani_emulated_switch, @function
+galvani_emulated_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size galvani_emulated_switch, . - galvani_emulated_switch
+)");
+
+FiberStack::FiberStack() {
+  void* memory = mmap(nullptr, kBytes + guard_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED || mprotect(memory, guard_bytes(), PROT_NONE) != 0) {
+    std::fputs("the emulated GPU found no memory for the stacks of its threads\n", stderr);
+    std::abort();
+  }
+  memory_ = static_cast<char*>(memory);
+}
+
+FiberStack::~FiberStack() {
+  if (memory_ != nullptr) munmap(memory_, kBytes + guard_bytes());
+}
+
+void* FiberStack::prepare(void (*entry)()) const {
+  auto* top = reinterpret_cast<uint64_t*>(memory_ + guard_bytes() + kBytes);
+  // From the top: a return address of 0 that ends stack traces, the entry, six registers. At a function's first
+  // instruction the stack pointer is 8 below a multiple of 16.
+  *--top = 0;
+  *--top = reinterpret_cast<uint64_t>(entry);
+  for (int i = 0; i < 6; ++i) *--top = 0;
+  return top;
+}
+
+}  // namespace galvani::emulated

@@ -1,0 +1,282 @@
+/// The CUDA runtime over one emulated GPU: the part of device/parts.h that GALVANI_EMULATED_GPU names (h200 if unset).
+/// Streams run what they are given at once; a captured graph is the list of what they were given.
+#include "cuda_emulated/runtime.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda_emulated/block.h"
+#include "cuda_emulated/kernels.h"
+#include "device/parts.h"
+
+using Work = std::function<void()>;
+
+struct CUgraph_st {
+  std::vector<Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<Work> work;
+};
+struct CUstream_st {
+  CUgraph_st* capture = nullptr;
+};
+struct CUevent_st {
+  std::chrono::steady_clock::time_point at;
+};
+struct CUmemPoolHandle_st {};
+
+namespace galvani::emulated {
+namespace {
+
+struct Remembered {
+  Bind bind;
+  const char* arch;
+};
+struct Runtime {
+  std::mutex mutex;
+  std::map<const void*, Remembered> kernels;
+  std::map<void*, size_t> memory;  // of the GPU
+  size_t used = 0;
+  std::atomic<cudaError_t> sticky{cudaSuccess};
+  std::mutex launches;  // one kernel at a time
+};
+Runtime& runtime() {
+  static Runtime* const instance = new Runtime;  // outlives everybody's destructors
+  return *instance;
+}
+
+/// Null: GALVANI_EMULATED_GPU names no part, and every call says that there is no device.
+const Part* part() {
+  static const Part* const chosen = [] {
+    const char* name = std::getenv("GALVANI_EMULATED_GPU");
+    const Part* found = find_part(name == nullptr ? "h200" : name);
+    if (found == nullptr)
+      std::fprintf(stderr, "GALVANI_EMULATED_GPU is '%s', which is none of %s\n", name, known_part_keys().c_str());
+    return found;
+  }();
+  return chosen;
+}
+
+cudaError_t stream_work(cudaStream_t stream, Work work) {
+  if (const cudaError_t sticky = runtime().sticky; sticky != cudaSuccess) return sticky;
+  enqueue(stream, std::move(work));
+  return cudaSuccess;
+}
+
+cudaError_t allocate(void** data, size_t bytes, bool device) {
+  if (const cudaError_t sticky = runtime().sticky; sticky != cudaSuccess) return sticky;
+  const std::lock_guard lock(runtime().mutex);
+  if (device && (part() == nullptr || runtime().used + bytes > static_cast<size_t>(part()->caps.memory_bytes)))
+    return cudaErrorMemoryAllocation;
+  // 256 bytes, as cudaMalloc aligns. Large blocks come straight from the kernel, so a GPU's memory is not touched here
+  // before it is written.
+  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  if (device) runtime().memory[*data] = bytes, runtime().used += bytes;
+  return cudaSuccess;
+}
+
+cudaError_t release(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  const std::lock_guard lock(runtime().mutex);
+  const auto found = runtime().memory.find(data);
+  if (found == runtime().memory.end()) return cudaErrorInvalidValue;
+  runtime().used -= found->second;
+  runtime().memory.erase(found);
+  std::free(data);
+  return cudaSuccess;
+}
+
+Index3 index(dim3 d) { return {d.x, d.y, d.z}; }
+
+}  // namespace
+
+const void* remember_kernel(const void* function, Bind bind, const char* arch) {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().kernels[function] = {bind, arch};
+  return function;
+}
+
+void enqueue(cuda::StreamHandle stream, std::function<void()> work) {
+  if (stream != nullptr && stream->capture != nullptr)
+    stream->capture->work.push_back(std::move(work));
+  else
+    work();
+}
+
+}  // namespace galvani::emulated
+
+using namespace galvani::emulated;
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidDeviceFunction: return "cudaErrorInvalidDeviceFunction";
+    case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    default: return "cudaErrorUnknown";
+  }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorLaunchFailure: return "unspecified launch failure (what the emulated GPU found is on stderr)";
+    case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
+    default: return cudaGetErrorName(error);
+  }
+}
+cudaError_t cudaGetLastError() { return runtime().sticky; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = part() == nullptr ? 0 : 1;
+  return part() == nullptr ? cudaErrorNoDevice : cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (part() == nullptr || device != 0) return cudaErrorInvalidDevice;
+  const galvani::DeviceCaps& caps = part()->caps;
+  *properties = {};
+  const std::string name = fmt::format("{} (emulated on the CPU)", part()->name);
+  std::snprintf(properties->name, sizeof(properties->name), "%s", name.c_str());
+  properties->major = caps.cc / 10, properties->minor = caps.cc % 10;
+  properties->multiProcessorCount = caps.sms;
+  properties->sharedMemPerBlockOptin = static_cast<size_t>(caps.smem_optin);
+  properties->sharedMemPerMultiprocessor = static_cast<size_t>(caps.smem_per_sm);
+  properties->regsPerMultiprocessor = caps.regs_per_sm;
+  properties->maxThreadsPerMultiProcessor = caps.max_threads_per_sm;
+  properties->l2CacheSize = static_cast<int>(caps.l2_bytes);
+  properties->totalGlobalMem = static_cast<size_t>(caps.memory_bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return device == 0 ? runtime().sticky.load() : cudaErrorInvalidDevice; }
+cudaError_t cudaDeviceSynchronize() { return runtime().sticky; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  if (part() == nullptr) return cudaErrorNoDevice;
+  const std::lock_guard lock(runtime().mutex);
+  *total = static_cast<size_t>(part()->caps.memory_bytes);
+  *free_bytes = *total - runtime().used;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) { return allocate(data, bytes, true); }
+cudaError_t cudaFree(void* data) { return release(data); }
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) { return allocate(data, bytes, false); }
+cudaError_t cudaFreeHost(void* data) { return std::free(data), cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  return stream_work(stream, [=] { std::memcpy(to, from, bytes); });
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  return stream_work(stream, [=] { std::memset(to, value, bytes); });
+}
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  return *pool = new CUmemPoolHandle_st, cudaSuccess;
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) { return delete pool, cudaSuccess; }
+cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t, cudaStream_t) {
+  return allocate(data, bytes, true);
+}
+cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return release(data); }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = new CUstream_st, cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return stream->capture != nullptr ? cudaErrorStreamCaptureUnsupported : runtime().sticky.load();
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return runtime().sticky; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return stream_work(stream, [event] { event->at = std::chrono::steady_clock::now(); });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return runtime().sticky; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->at - start->at).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->capture != nullptr) return cudaErrorInvalidValue;
+  stream->capture = new CUgraph_st;
+  return runtime().sticky;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (stream->capture == nullptr) return cudaErrorInvalidValue;
+  *graph = stream->capture;
+  stream->capture = nullptr;
+  return runtime().sticky;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
+  return *count = graph->work.size(), cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  return *exec = new CUgraphExec_st{graph->work}, cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const Work& work : exec->work)
+    if (const cudaError_t error = stream_work(stream, work); error != cudaSuccess) return error;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cudaSuccess; }
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+  const std::lock_guard lock(runtime().mutex);
+  const auto found = runtime().kernels.find(function);
+  if (found == runtime().kernels.end()) return cudaErrorInvalidDeviceFunction;
+  const auto image = galvani::parse_cuda_image(found->second.arch);
+  if (part() == nullptr || !image || !galvani::covers(*image, part()->caps.cc)) return cudaErrorNoKernelImageForDevice;
+  *attributes = {.binaryVersion = image->ptx ? part()->caps.cc : image->cc,
+                 .ptxVersion = image->cc,
+                 .numRegs = 0,
+                 .maxThreadsPerBlock = 1024,
+                 .sharedSizeBytes = 0,
+                 .localSizeBytes = 0,
+                 .constSizeBytes = 0};
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return runtime().sticky; }
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
+  Launch launch{.grid = index(config->gridDim), .block = index(config->blockDim), .cluster = {}, .body = {}};
+  launch.dynamic_shared = config->dynamicSmemBytes;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+      const auto& cluster = config->attrs[i].val.clusterDim;
+      launch.cluster = {cluster.x, cluster.y, cluster.z};
+    }
+  const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
+  if (threads == 0 || threads > 1024 || launch.grid.x * launch.grid.y * launch.grid.z == 0)
+    return cudaErrorInvalidConfiguration;
+  {
+    const std::lock_guard lock(runtime().mutex);
+    const auto found = runtime().kernels.find(function);
+    if (found == runtime().kernels.end()) return cudaErrorInvalidDeviceFunction;
+    launch.body = found->second.bind(function, arguments);
+  }
+  return stream_work(config->stream, [launch] {
+    if (runtime().sticky != cudaSuccess) return;
+    const std::lock_guard lock(runtime().launches);
+    const std::string error = run(launch);
+    if (error.empty()) return;
+    std::fprintf(stderr, "emulated GPU: %s\n", error.c_str());
+    runtime().sticky = cudaErrorLaunchFailure;
+  });
+}
