@@ -91,12 +91,13 @@ class Conversation {
 };
 
 Status chat(const ChatFlags& flags) {
+  GALVANI_TRY_VOID(flags.sampling.check());
   GALVANI_TRY(LoadOptions options, flags.model.load_options());
   GALVANI_TRY(ModelText text, ModelText::open(options.model));
   if (!text.chat) return tl::unexpected<Error>(text.no_chat);
   options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());
   GALVANI_TRY(auto engine, Engine::load(options));
-  GALVANI_TRY(SamplingParams sampling, flags.sampling.params(engine->info().default_sampling));
+  GALVANI_TRY(SamplingParams sampling, flags.sampling.params(engine->info()));
   const EngineInfo& info = engine->info();
   if (isatty(STDERR_FILENO))
     std::fprintf(stderr, "%s on %s, %d threads, act %s, context %lld, %s\n%s", info.family.c_str(), info.device.c_str(),

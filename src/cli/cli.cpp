@@ -8,6 +8,8 @@
 #include "cli/hf_cache.h"
 #include "cli/progress_bar.h"
 #include "core/error.h"
+#include "cuda/choose_device.h"
+#include "engine/runner.h"
 
 namespace galvani::cli {
 void ModelFlags::add_to(CLI::App& verb, bool run) {
@@ -36,6 +38,8 @@ Result<std::string> ModelFlags::path() const {
 
 Result<LoadOptions> ModelFlags::load_options() const {
   LoadOptions options;
+  GALVANI_TRY_VOID(cuda::parse_device(device));
+  GALVANI_TRY_VOID(engine::kv_type(kv, act));
   GALVANI_TRY(options.model, path());
   options.device = device;
   options.act = act;

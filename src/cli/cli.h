@@ -1,7 +1,8 @@
 #pragma once
 /// What the verbs share. One file a verb; each registers itself as a CLI11 subcommand.
 ///
-/// Exit codes everywhere: 0 yes, 1 no (the thing asked for failed), 2 could not answer (usage, bad arguments).
+/// Exit codes everywhere: 0 yes, 1 no (the work asked for failed), 2 could not answer: bad arguments, or no GPU that
+/// could be asked. A verb refuses a bad argument before it opens a model, where the words alone tell.
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>

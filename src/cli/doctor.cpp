@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/environment.h"
+#include "cli/sampling_flags.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "cuda/choose_device.h"
@@ -196,7 +197,8 @@ void add_doctor(CLI::App& app, Action& action) {
       "doctor", "what this machine has, what this binary holds for it, and whether every kernel computes right");
   verb->add_option("--device", flags->device, "auto (all), cpu, cuda or cuda:N");
   flags->seed_option =
-      verb->add_option("--seed", flags->seed, "of the data that kernels are compared on (default: random)");
+      verb->add_option("--seed", flags->seed, "of the data that kernels are compared on (default: random)")
+          ->check(check_seed);
   verb->add_flag("--quick", flags->quick, "do not measure the ceilings");
   verb->footer("exit codes: 0 all is well, 1 something is wrong, 2 something could not be asked");
   verb->callback([flags, &action] { action = [flags] { return doctor(*flags); }; });

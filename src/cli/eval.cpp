@@ -34,7 +34,7 @@ Status write_logits(const EvalFlags& flags) {
   if (ids.empty()) return fail(ErrorCode::kInvalidArgument, "{} holds no ids; give at least one", flags.ids);
   if (options.context == 0) options.context = static_cast<int64_t>(ids.size());
   if (static_cast<int64_t>(ids.size()) > options.context)
-    return fail(ErrorCode::kOutOfRange, "{} holds {} ids, the context {}; raise -c or leave it out", flags.ids,
+    return fail(ErrorCode::kInvalidArgument, "{} holds {} ids, the context {}; raise -c or leave it out", flags.ids,
                 ids.size(), options.context);
   GALVANI_TRY(const auto runner, engine::Runner::load(options));
   const EngineInfo& info = runner->info();

@@ -88,6 +88,7 @@ Result<std::string> prompt_text(const GenerateFlags& flags) {
 }
 
 Status generate(const GenerateFlags& flags) {
+  GALVANI_TRY_VOID(flags.sampling.check());
   GALVANI_TRY(LoadOptions options, flags.model.load_options());
   GALVANI_TRY(const std::string prompt, prompt_text(flags));
   GALVANI_TRY(const ModelText text, ModelText::open(options.model));
@@ -109,7 +110,7 @@ Status generate(const GenerateFlags& flags) {
   }
   options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());
   GALVANI_TRY(const auto engine, Engine::load(options));
-  GALVANI_TRY(request.sampling, flags.sampling.params(engine->info().default_sampling));
+  GALVANI_TRY(request.sampling, flags.sampling.params(engine->info()));
   request.max_tokens = flags.sampling.max_tokens;
   request.ignore_eos = flags.sampling.ignore_eos;
   const SamplingParams sampling = request.sampling;

@@ -79,7 +79,8 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? kYes : kCannotAnswer;
   }
   const auto switches = debug_switches();
-  galvani::init_logging(verbose || (switches && switches->trace_plan));
+  if (!switches) return report(switches.error());
+  galvani::init_logging(verbose || switches->trace_plan);
   const int code = action();
   if (code != kYes) return code;
   if (const galvani::Status done = print(""); !done) return report(done.error());

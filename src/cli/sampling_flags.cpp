@@ -1,22 +1,37 @@
 #include "cli/sampling_flags.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 
 #include "core/error.h"
 
 namespace galvani::cli {
 namespace {
 
-// CLI11 would wrap -1 (elsewhere it asks for a random seed) and cut what is too large to 2^64 − 1, both in silence.
+Result<std::pair<int32_t, float>> parse_logit_bias(const std::string& text) {
+  const size_t equals = text.find('=');
+  int32_t id = -1;
+  char* end = nullptr;
+  const char* begin = text.c_str();
+  const float value = equals == std::string::npos ? 0 : std::strtof(begin + equals + 1, &end);
+  const bool good = equals != std::string::npos && end == begin + text.size() && end != begin + equals + 1 &&
+                    std::from_chars(begin, begin + equals, id).ptr == begin + equals && id >= 0;
+  if (!good || !std::isfinite(value))
+    return fail(ErrorCode::kInvalidArgument,
+                "--logit-bias {}: write it as TOKEN_ID=VALUE with a finite number, e.g. 15043=-1.5", text);
+  return std::pair{id, value};
+}
+
+}  // namespace
+
 std::string check_seed(const std::string& text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return {};
   return fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
 }
-
-}  // namespace
 
 void SamplingFlags::add_to(CLI::App& verb) {
   verb.add_option("-n,--predict", max_tokens, fmt::format("tokens to generate at most (default {})", max_tokens))
@@ -41,8 +56,18 @@ void SamplingFlags::add_to(CLI::App& verb) {
       ->allow_extra_args(false);
 }
 
-Result<SamplingParams> SamplingFlags::params(const SamplingParams& model_defaults) const {
-  SamplingParams params = model_defaults;
+Status SamplingFlags::check() const {
+  for (const std::string& text : stop)
+    if (text.empty())
+      return fail(ErrorCode::kInvalidArgument,
+                  "--stop: the text is empty, so it would end every answer before its "
+                  "first token; give at least one character");
+  for (const std::string& text : logit_bias) GALVANI_TRY_VOID(parse_logit_bias(text));
+  return {};
+}
+
+Result<SamplingParams> SamplingFlags::params(const EngineInfo& info) const {
+  SamplingParams params = info.default_sampling;
   if (temperature) params.temperature = static_cast<float>(*temperature);
   if (top_k) params.top_k = *top_k;
   if (top_p) params.top_p = static_cast<float>(*top_p);
@@ -52,16 +77,12 @@ Result<SamplingParams> SamplingFlags::params(const SamplingParams& model_default
   params.frequency_penalty = static_cast<float>(frequency_penalty);
   params.seed = seed;
   for (const std::string& text : logit_bias) {
-    const size_t equals = text.find('=');
-    int32_t id = -1;
-    char* end = nullptr;
-    const char* begin = text.c_str();
-    const float value = equals == std::string::npos ? 0 : std::strtof(begin + equals + 1, &end);
-    const bool good = equals != std::string::npos && end == begin + text.size() && end != begin + equals + 1 &&
-                      std::from_chars(begin, begin + equals, id).ptr == begin + equals && equals > 0;
-    if (!good)
-      return fail(ErrorCode::kInvalidArgument, "--logit-bias {}: write it as TOKEN_ID=VALUE, e.g. 15043=-1.5", text);
-    params.logit_bias.emplace_back(id, value);
+    GALVANI_TRY(const auto bias, parse_logit_bias(text));
+    if (bias.first >= info.vocab)
+      return fail(ErrorCode::kInvalidArgument,
+                  "--logit-bias {}: token id {} is outside the vocabulary; allowed: 0 to {}", text, bias.first,
+                  info.vocab - 1);
+    params.logit_bias.push_back(bias);
   }
   return params;
 }

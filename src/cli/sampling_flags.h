@@ -16,9 +16,15 @@ struct SamplingFlags {
   std::vector<std::string> stop, logit_bias;
 
   void add_to(CLI::App& verb);
-  /// What was not given comes from the model's generation_config, else greedy.
-  Result<SamplingParams> params(const SamplingParams& model_defaults) const;
+  /// What can be refused before a model is loaded. Errors: kInvalidArgument.
+  Status check() const;
+  /// What was not given comes from the model's generation_config, else greedy. Errors: kInvalidArgument.
+  Result<SamplingParams> params(const EngineInfo& info) const;
 };
+
+/// For CLI11's check() of a seed: it would wrap -1 and cut what is too large to 2^64 − 1, both in silence. "" or what
+/// is wrong.
+std::string check_seed(const std::string& text);
 
 /// One line that says how tokens were chosen.
 std::string describe(const SamplingParams& params);

@@ -52,8 +52,8 @@ Result<std::string> convert(const TokenizeFlags& flags, const ModelText& text, c
     const auto known = static_cast<int64_t>(text.tokenizer->vocab_size());
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= known)
-        return fail(ErrorCode::kOutOfRange, "{}: id {} at index {} is outside the vocabulary; allowed: 0 to {}", where,
-                    ids[i], i, known - 1);
+        return fail(ErrorCode::kInvalidArgument, "{}: id {} at index {} is outside the vocabulary; allowed: 0 to {}",
+                    where, ids[i], i, known - 1);
     }
     const std::string decoded = text.tokenizer->decode(ids, flags.skip_special);
     // With --jsonl a line must hold one answer, so the text is a JSON string there.

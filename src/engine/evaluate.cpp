@@ -71,8 +71,9 @@ class Evaluation {
     for (const Runner* runner : {static_cast<const Runner*>(&model_), static_cast<const Runner*>(reference_)}) {
       if (runner == nullptr) continue;
       if (options_.window > runner->info().model_context)
-        return fail(ErrorCode::kOutOfRange, "a window of {} tokens is longer than the {} positions {} was made for",
-                    options_.window, runner->info().model_context, runner->checkpoint().path().string());
+        return fail(ErrorCode::kInvalidArgument,
+                    "a window of {} tokens is longer than the {} positions {} was made for", options_.window,
+                    runner->info().model_context, runner->checkpoint().path().string());
     }
     if (reference_ != nullptr && reference_->info().vocab != vocab_)
       return fail(ErrorCode::kInvalidArgument,

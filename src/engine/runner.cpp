@@ -50,7 +50,6 @@ Result<DType> parse_kv(const std::string& name, Arithmetic arithmetic) {
 }
 
 Status check_options(const LoadOptions& options) {
-  GALVANI_TRY_VOID(cuda::parse_device(options.device));
   if (options.context < 0 || options.context > (int64_t{1} << 31) - 1)
     return fail(ErrorCode::kInvalidArgument,
                 "a context of {} tokens cannot be; give 1 to 2147483647, or 0 for the model's own", options.context);
@@ -142,13 +141,13 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
   std::unique_ptr<Runner> runner(new Runner);
   EngineInfo& info = runner->info_;
   Stopwatch watch;
-  const double mapped_before = FileMap::total_open_ms();
+  GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));  // first, as it knows which arms there are
+  const double ops_ms = watch.lap_ms(), mapped_before = FileMap::total_open_ms();
   GALVANI_TRY(runner->checkpoint_, quant::Checkpoint::open(options.model));
   info.times.map = FileMap::total_open_ms() - mapped_before;
   info.times.open = watch.lap_ms() - info.times.map;
-  GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));
   GALVANI_TRY(runner->model_, models::load_model(*runner->checkpoint_, *runner->ops_, options.progress));
-  info.times.pack = watch.lap_ms();
+  info.times.pack = ops_ms + watch.lap_ms();
   if (gpu >= 0 && !runner->model_->state_spec().slots.empty())
     return fail(ErrorCode::kUnsupported, "{}: recurrent layers are not on CUDA yet; run with --device cpu",
                 runner->model_->info().family);

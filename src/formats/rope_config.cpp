@@ -152,8 +152,7 @@ Result<RopeParams> parse_rope(ConfigReader& config, const std::string& layer_typ
 
 Result<int64_t> rotary_dims(const RopeParams& params, int64_t head_dim) {
   if (head_dim < 2 || head_dim > (1 << 16))
-    return fail(ErrorCode::kInvalidArgument, "rotary embedding needs a head dimension from 2 to 65536, not {}",
-                head_dim);
+    return fail(ErrorCode::kUnsupported, "rotary embedding needs a head dimension from 2 to 65536, not {}", head_dim);
   const auto dims = params.type == RopeType::kProportional
                         ? head_dim
                         : static_cast<int64_t>(static_cast<double>(head_dim) * params.partial_rotary_factor);

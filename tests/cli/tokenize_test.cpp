@@ -48,7 +48,7 @@ TEST_F(Tokenize, DecodesWhatItEncoded) {
   EXPECT_EQ(out({"--decode", "-p", "[200,107]"}), "\xEF\xBF\xBDh\n");  // a byte that is no text
   for (const std::string bad : {"x", "5", "[1.5]", "[-1]", "[\"1\"]", "[99999999999999999999]", ""})
     expect_error(2, words({"--decode", "-p", bad}), {"-p"});
-  expect_error(1, words({"--decode", "-p", "[107,256]"}), {"id 256", "index 1", "0 to 255"});
+  expect_error(2, words({"--decode", "-p", "[107,256]"}), {"id 256", "index 1", "0 to 255"});
 }
 
 TEST_F(Tokenize, OneAnswerALine) {

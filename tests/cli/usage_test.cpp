@@ -72,8 +72,54 @@ TEST(Usage, NumbersOutsideTheirRangeAreRefused) {
     EXPECT_FALSE(outcome.err.empty());
     EXPECT_EQ(outcome.out, "") << flag[0] << " " << flag[1];
   }
-  expect_error(1, {"generate", "-m", model, "-p", "x", "-l", "256=1"}, {"token id 256", "0 to 255"});
   expect_error(2, {"generate", "-m", model, "-p", "x", "--device", "gpu"}, {"--device gpu", "auto, cpu, cuda, cuda:N"});
+}
+
+/// A word of the command line that cannot be right is said before the model is looked for, so -m names nothing here.
+TEST(Usage, BadArgumentsOfEveryVerbExitWith2) {
+  const std::pair<Words, const char*> bad[] = {
+      {{"generate", "-p", "x", "-l", "5"}, "TOKEN_ID=VALUE"},
+      {{"generate", "-p", "x", "-l", "-1=5"}, "TOKEN_ID=VALUE"},
+      {{"generate", "-p", "x", "--stop", ""}, "--stop"},
+      {{"generate", "-p", "x", "--act", "f8"}, "auto, f32, f16, bf16"},
+      {{"generate", "-p", "x", "--kv", "f8"}, "auto, f32, f16, bf16"},
+      {{"generate", "-p", "x", "--device", "gpu"}, "auto, cpu, cuda, cuda:N"},
+      {{"generate", "-p", "x", "--arm", "nonsense"}, "op=name"},
+      {{"generate", "-p", "x", "-c", "2147483648"}, "--ctx-size"},
+      {{"chat", "--top-p", "2"}, "--top-p"},
+      {{"chat", "--act", "f8"}, "auto, f32, f16, bf16"},
+      {{"chat", "-l", "x=1"}, "TOKEN_ID=VALUE"},
+      {{"eval", "--ids", "none.npy", "--window", "1"}, "--window"},
+      {{"eval", "--ids", "none.npy", "--windows", "-1"}, "--windows"},
+      {{"eval", "--ids", "none.npy", "--windows", "1.5"}, "--windows"},
+      {{"eval", "--ids", "none.npy", "--convention", "other"}, "other"},
+      {{"eval", "--ids", "none.npy", "--logits", "out.npy", "--device", "tpu"}, "auto, cpu, cuda, cuda:N"},
+      {{"tokenize", "-p", "x", "--skip-special"}, "--decode"},
+      {{"inspect", "--sequences", "4097"}, "--sequences"},
+      {{"inspect", "--kv", "f8"}, "f8"},
+      {{"quantize", "-o", "out", "--bits", "7"}, "7 bits"},
+      {{"quantize", "-o", "out", "--bits", "99999999999"}, "--bits"},
+      {{"quantize", "-o", "out", "--group", "48"}, "groups of 48"},
+      {{"quantize", "-o", "out", "--shard-size", "0"}, "--shard-size"},
+      {{"quantize", "-o", "out", "--dtype", "f8"}, "f8"},
+      {{"quantize", "-o", "out", "--override", "x=1"}, "no width"}};
+  for (const auto& [start, needle] : bad) {
+    Words words = start;
+    words.insert(words.end(), {"-m", "/nowhere"});
+    EXPECT_EQ(expect_error(2, words, {needle}).out, "");
+  }
+  for (const Words& words : {Words{"doctor", "--device", "cpu", "--seed", "-1"}, Words{"doctor", "--seed", "1e3"},
+                             Words{"doctor", "--device", "cpu", "extra"}, Words{"bench", "--kernels", "--gpu", "64"},
+                             Words{"bench", "--kernels", "--expand-mib", "-1"}})
+    EXPECT_EQ(expect_error(2, words, {words.back() == "extra" ? "extra" : words[words.size() - 2]}).out, "");
+  // The same words with nothing else wrong, where only the model can tell.
+  const Scratch scratch;
+  const std::string model = text_model(scratch);
+  for (const Words& arm : {Words{"--arm", "a=b"}, Words{"--arm", "qmatmul=x"}})
+    expect_error(2, {"generate", "-p", "x", "-m", model, arm[0], arm[1]}, {arm[1]});
+  expect_error(2, {"generate", "-m", model, "-p", "x", "-l", "256=1"}, {"token id 256", "0 to 255"});
+  expect_error(2, {"tokenize", "-m", model, "--now", "noon", "-p", "x"}, {"--now requires --chat"});
+  expect_error(2, {"inspect", "-m", model}, {"GALVANI_TRACE=all", "plan"}, {.environment = {{"GALVANI_TRACE", "all"}}});
 }
 
 TEST(Usage, ABadModelIsOneSentence) {
