@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <span>
 
 #include "cli/environment.h"
 #include "cli/hf_cache.h"
@@ -10,6 +11,7 @@
 #include "core/error.h"
 #include "cuda/choose_device.h"
 #include "engine/runner.h"
+#include "formats/atomic_file.h"
 
 namespace galvani::cli {
 void ModelFlags::add_to(CLI::App& verb, bool run) {
@@ -84,6 +86,12 @@ Result<std::string> read_text_file(const std::string& path) {
     return fail(ErrorCode::kIo, "reading {} failed: {}", standard_input ? "standard input" : path,
                 std::strerror(reason));
   return text;
+}
+
+Status write_text_file(const std::string& path, std::string_view text) {
+  GALVANI_TRY(auto file, formats::AtomicFile::create(path));
+  GALVANI_TRY_VOID(file.write(std::as_bytes(std::span(text))));
+  return file.commit();
 }
 
 Status print(std::string_view text) {

@@ -49,6 +49,8 @@ int report(const Error& error);
 
 /// A whole file, or standard input for "-".
 Result<std::string> read_text_file(const std::string& path);
+/// Writes a whole file that appears complete or not at all (formats::AtomicFile).
+Status write_text_file(const std::string& path, std::string_view text);
 /// Writes and flushes to standard output. Error when nobody reads it any more or the disk is full.
 Status print(std::string_view text);
 

@@ -10,6 +10,7 @@
 #include "cli/text_input.h"
 #include "core/error.h"
 #include "engine/evaluate.h"
+#include "formats/atomic_file.h"
 #include "formats/npy.h"
 
 namespace galvani::cli {
@@ -22,6 +23,7 @@ struct EvalFlags {
   std::string ids, text, logits, against, json, convention = "whole";
   int64_t window = 512, windows = 0;
   bool count = false;
+  CLI::Option* json_option = nullptr;
 };
 
 // Rows of logits held at once: about 64 MB.
@@ -36,6 +38,7 @@ Status write_logits(const EvalFlags& flags) {
   if (static_cast<int64_t>(ids.size()) > options.context)
     return fail(ErrorCode::kInvalidArgument, "{} holds {} ids, the context {}; raise -c or leave it out", flags.ids,
                 ids.size(), options.context);
+  GALVANI_TRY_VOID(formats::check_writable(flags.logits));
   GALVANI_TRY(const auto runner, engine::Runner::load(options));
   const EngineInfo& info = runner->info();
   if (static_cast<int64_t>(ids.size()) > info.model_context)
@@ -175,6 +178,7 @@ std::string report_text(engine::Runner& runner, const engine::EvalResult& result
 }
 
 Status perplexity(const EvalFlags& flags) {
+  GALVANI_TRY(LoadOptions options, flags.model.load_options());
   engine::EvalOptions eval{.convention = flags.convention == "llama.cpp" ? engine::EvalConvention::kSecondHalf
                                                                          : engine::EvalConvention::kWhole,
                            .window = flags.window,
@@ -184,7 +188,8 @@ Status perplexity(const EvalFlags& flags) {
   GALVANI_TRY(const std::vector<int32_t> ids, read_ids(flags, eval));
   GALVANI_TRY(const int64_t windows, engine::eval_windows(static_cast<int64_t>(ids.size()), eval));
   (void)windows;  // asked for now, so that a short file is not found out after a long load
-  GALVANI_TRY(LoadOptions options, flags.model.load_options());
+  const bool json = flags.json_option->count() > 0;
+  if (json && flags.json != "-") GALVANI_TRY_VOID(formats::check_writable(flags.json));
   options.context = flags.window;
   options.max_sequences = engine::eval_sequences(eval);
   options.count_activations = flags.count || flags.model.act == "f16";
@@ -205,17 +210,13 @@ Status perplexity(const EvalFlags& flags) {
   eval.stop = interrupted;
   catch_interrupts();
   GALVANI_TRY(const engine::EvalResult result, engine::evaluate(*runner, reference.get(), ids, eval));
-  if (!flags.json.empty()) {
-    const std::string json = report_json(flags, *runner, result).dump(2) + "\n";
-    if (flags.json == "-") {
-      GALVANI_TRY_VOID(print(json));
-    } else {
-      GALVANI_TRY(auto file, formats::AtomicFile::create(flags.json));
-      GALVANI_TRY_VOID(file.write(std::as_bytes(std::span(json))));
-      GALVANI_TRY_VOID(file.commit());
-    }
+  // Should one of table and file fail after all, the figures are still in the other.
+  const Status shown = flags.json == "-" ? Status{} : print(report_text(*runner, result));
+  if (json) {
+    const std::string text = report_json(flags, *runner, result).dump(2) + "\n";
+    GALVANI_TRY_VOID(flags.json == "-" ? print(text) : write_text_file(flags.json, text));
   }
-  if (flags.json != "-") GALVANI_TRY_VOID(print(report_text(*runner, result)));
+  GALVANI_TRY_VOID(shown);
   if (result.not_finite > 0)
     return fail(ErrorCode::kOutOfRange, "{} of {} positions have logits that are not finite numbers; try --act f32",
                 result.not_finite, result.tokens);
@@ -244,8 +245,8 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_option(
       "--against", flags->against,
       "reference checkpoint of the same model, run in f32: KL divergence, top-1 agreement, perplexity ratio");
-  verb->add_option("--json", flags->json,
-                   "where to write the figures as JSON (- for standard output, instead of the table)");
+  flags->json_option = verb->add_option(
+      "--json", flags->json, "where to write the figures as JSON (- for standard output, instead of the table)");
   verb->add_flag("--count-activations", flags->count,
                  "count activations that the arithmetic cannot hold, by layer (always on with --act f16)");
   auto* logits = verb->add_option("--logits", flags->logits,

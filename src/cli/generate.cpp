@@ -103,11 +103,8 @@ Status generate(const GenerateFlags& flags) {
     return fail(ErrorCode::kInvalidArgument,
                 "the prompt is empty, and this model puts no token before it; give at least one character");
 
-  std::optional<formats::AtomicFile> stats;  // opened first: better to fail here than after the run
-  if (flags.stats_option->count() > 0) {
-    GALVANI_TRY(auto file, formats::AtomicFile::create(flags.stats));
-    stats.emplace(std::move(file));
-  }
+  const bool stats = flags.stats_option->count() > 0;
+  if (stats) GALVANI_TRY_VOID(formats::check_writable(flags.stats));  // better to fail here than after the run
   options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());
   GALVANI_TRY(const auto engine, Engine::load(options));
   GALVANI_TRY(request.sampling, flags.sampling.params(engine->info()));
@@ -127,8 +124,7 @@ Status generate(const GenerateFlags& flags) {
   print_rates(engine->info(), result, sampling, flags.sampling.max_tokens);
   if (stats) {
     const std::string json = stats_json(engine->info(), result, sampling, engine->kernels_run()).dump(2) + "\n";
-    GALVANI_TRY_VOID(stats->write(std::as_bytes(std::span(json))));
-    GALVANI_TRY_VOID(stats->commit());
+    GALVANI_TRY_VOID(write_text_file(flags.stats, json));
   }
   GALVANI_TRY_VOID(shown);
   if (result.finish == FinishReason::kCancelled) return fail(ErrorCode::kCancelled, "interrupted");

@@ -77,4 +77,15 @@ Status AtomicFile::commit() {
   return {};
 }
 
+Status check_writable(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) {
+    GALVANI_TRY_VOID(AtomicFile::create(path));
+    return {};
+  }
+  if (::access(path.c_str(), W_OK) != 0)
+    return fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), std::strerror(errno));
+  return {};
+}
+
 }  // namespace galvani::formats

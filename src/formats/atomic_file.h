@@ -28,4 +28,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+/// Whether AtomicFile::create would succeed now, for asking before long work; nothing is left behind. What is no file
+/// (a pipe, a device) is asked for permission alone: opening it could block. Errors: as create.
+Status check_writable(const std::filesystem::path& path);
+
 }  // namespace galvani::formats

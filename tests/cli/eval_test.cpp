@@ -283,7 +283,13 @@ TEST(Eval, PerplexityRefusesWhatItCannotScore) {
   expect_error(2, with({"--ids", write_file(scratch / "f.npy", npy("<f4", "(2,)", std::string(8, '\0')))}), {"f32"});
   expect_error(1, with({"--ids", scratch / "none.npy"}), {"none.npy"});
   expect_error(1, with({"--text", scratch / "none.txt"}), {"none.txt"});
-  expect_error(1, with({"--ids", ids, "--window", "32", "--json", scratch / "no/out.json"}), {"no/out.json"});
+  // Where the figures go is asked before the model is opened; one that fails later has not lost the table.
+  const std::string no = scratch / "no/out.json";
+  expect_error(1, {"eval", "-m", "/nowhere", "--ids", ids, "--window", "32", "--json", no}, {no, "No such file"});
+  expect_error(1, {"eval", "-m", "/nowhere", "--ids", ids, "--logits", no}, {no, "No such file"});
+  expect_error(2, with({"--ids", ids, "--window", "32", "--json", ""}), {"name of the file"});
+  const Outcome full = expect_error(1, with({"--ids", ids, "--window", "32", "--json", "/dev/full"}), {"/dev/full"});
+  EXPECT_EQ(full.out.rfind("perplexity ", 0), 0u) << full.out;
   // A reference with another vocabulary: the tiny llama with half of its head and embedding.
   std::error_code ignored;
   fs::create_directory(scratch / "small", ignored);
