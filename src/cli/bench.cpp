@@ -7,10 +7,18 @@
 
 #include "cli/cli.h"
 #include "core/error.h"
+#include "cuda/device.h"
+#include "formats/atomic_file.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
 
 namespace galvani::cli {
 namespace {
+
+constexpr const char* kNoCuda =
+    "error: this program was built without its CUDA backend, so it holds no GPU kernel to time. To build one that does "
+    "(CUDA toolkit 12.4 or newer):\n"
+    "  cmake --preset cuda-release && cmake --build --preset cuda-release\n"
+    "  build/cuda-release/galvani bench --kernels\n";
 
 struct BenchFlags {
   bool kernels = false, no_cublas = false, no_dependent_launch = false;
@@ -18,6 +26,7 @@ struct BenchFlags {
   std::string act = "bf16", arm, json;
   int device = 0;
   int64_t expand_mib = 0;
+  CLI::Option* json_option = nullptr;
 };
 
 /// "28672x8192:4g64:1", tokens a list "1,8,64".
@@ -78,21 +87,22 @@ int run(const BenchFlags& flags) {
   }
   auto options = options_of(flags);
   if (!options) return report(options.error());
+  if (cuda::driver_state().kind == cuda::DriverState::Kind::kNoCudaInBuild) {
+    std::fputs(kNoCuda, stderr);
+    return kCannotAnswer;
+  }
+  const bool json = flags.json_option->count() > 0;
+  if (json)
+    if (const Status status = formats::check_writable(flags.json); !status) return report(status.error());
   const auto record = bench::bench_kernels(*options);
   if (!record) {
     report(record.error());
     return kCannotAnswer;
   }
   if (const Status status = print(bench::kernel_record_markdown(*record)); !status) return report(status.error());
-  if (!flags.json.empty()) {
-    std::FILE* file = std::fopen(flags.json.c_str(), "wb");
-    const std::string text = bench::kernel_record_json(*record);
-    const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    if ((file != nullptr && std::fclose(file) != 0) || !written) {
-      std::fprintf(stderr, "error: cannot write %s\n", flags.json.c_str());
-      return kNo;
-    }
-  }
+  if (json)
+    if (const Status status = write_text_file(flags.json, bench::kernel_record_json(*record)); !status)
+      return report(status.error());
   for (const bench::KernelRow& row : record->rows)
     if (!row.failure.empty()) return kNo;
   return kYes;
@@ -111,7 +121,7 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--gpu", flags->device, "which GPU")->check(CLI::Range(0, 63));
   verb->add_option("--expand-mib", flags->expand_mib, "workspace of the expand arm in MiB (0: forbidden)")
       ->check(CLI::Range(0, 1 << 20));
-  verb->add_option("--json", flags->json, "also write every sample to this file");
+  flags->json_option = verb->add_option("--json", flags->json, "also write every sample to this file");
   verb->add_flag("--no-cublas", flags->no_cublas, "leave cuBLAS out");
   verb->add_flag("--no-dependent-launch", flags->no_dependent_launch,
                  "each launch waits for the end of the one before");

@@ -11,7 +11,14 @@ TEST(Bench, WithoutAGpuItSaysWhyItCannotAnswer) {
   const Outcome outcome = run({"bench", "--kernels"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_EQ(outcome.out, "");
+  if (state.kind == cuda::DriverState::Kind::kNoCudaInBuild) {
+    for (const char* words : {"built without its CUDA backend", "cmake --preset cuda-release"})
+      EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("--device"), std::string::npos) << "bench has no such flag: " << outcome.err;
+    return;
+  }
   EXPECT_NE(outcome.err.find("there is no GPU to time: " + state.message), std::string::npos) << outcome.err;
+  expect_error(1, {"bench", "--kernels", "--json", "/nowhere/x.json"}, {"/nowhere/x.json"});
 }
 
 TEST(Bench, BadCasesAreUsageErrorsThatSayWhatIsAllowed) {
