@@ -59,7 +59,8 @@ bool unknown_verb(const CLI::App& app, int argc, char** argv) {
 int run(int argc, char** argv) {
   using namespace galvani::cli;
   CLI::App app("Galvani runs quantized language models.", "galvani");
-  app.set_version_flag("--version", "galvani " GALVANI_VERSION_STRING);
+  constexpr const char* kVersion = "galvani " GALVANI_VERSION_STRING;
+  app.set_version_flag("--version", kVersion);
   app.require_subcommand(1);
   bool verbose = false;
   app.add_flag("-v,--verbose", verbose, "print what is being done");
@@ -72,6 +73,10 @@ int run(int argc, char** argv) {
   add_quantize(app, action);
   add_bench(app, action);
   add_doctor(app, action);
+  for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    verb->add_flag("-v,--verbose", verbose, "print what is being done");
+    verb->set_version_flag("--version", kVersion);
+  }
   try {
     app.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {

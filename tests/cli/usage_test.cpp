@@ -23,9 +23,28 @@ TEST(Usage, HelpAndVersionExitWith0) {
   const Outcome version = run({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_EQ(version.out.rfind("galvani ", 0), 0u) << version.out;
+  EXPECT_EQ(run({"doctor", "--version"}).out, version.out);
   const Outcome help = run({"generate", "--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_NE(help.out.find("--ignore-eos"), std::string::npos);
+}
+
+TEST(Usage, GlobalFlagsStandBeforeOrAfterTheVerb) {
+  const Scratch scratch;
+  const std::string model = text_model(scratch);
+  const Words generate = {"generate", "-m", model, "-p", "x", "-n", "1", "-t", "1"};
+  const auto with = [&](const std::string& flag, bool before) {
+    Words words = generate;
+    words.insert(before ? words.begin() : words.end(), flag);
+    return run(words);
+  };
+  for (const char* flag : {"-v", "--verbose"})
+    for (const bool before : {true, false}) {
+      const Outcome outcome = with(flag, before);
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      EXPECT_NE(outcome.err.find("info: "), std::string::npos) << flag << " " << before << ": " << outcome.err;
+    }
+  EXPECT_EQ(run(generate).err.find("info: "), std::string::npos);
 }
 
 TEST(Usage, NumbersOutsideTheirRangeAreRefused) {
