@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "cli/cli.h"
 #include "cli/inspect_device.h"
@@ -17,7 +18,8 @@ struct InspectFlags {
   ModelFlags model;
   bool all = false;
   int sequences = 1;
-  std::string device;  ///< a part's name, or cuda[:N]; empty: no kernels are shown
+  std::string device;  ///< a part's name, or cuda[:N]
+  CLI::Option* device_option = nullptr;
 };
 
 struct Row {
@@ -133,6 +135,10 @@ void print_left_out(const quant::Checkpoint& checkpoint) {
 
 Status inspect(const InspectFlags& flags) {
   GALVANI_TRY(const std::string path, flags.model.path());
+  std::optional<DeviceTarget> target;  // found first: a name that is not known need not wait for the model
+  if (flags.device_option->count() > 0) {
+    GALVANI_TRY(target, find_device_target(flags.device));
+  }
   GALVANI_TRY(const auto checkpoint, quant::Checkpoint::open(path));
   exec::RecordingOps ops;
   GALVANI_TRY(const auto model, models::load_model(*checkpoint, ops));
@@ -157,8 +163,8 @@ Status inspect(const InspectFlags& flags) {
       .max_sequences = flags.sequences};
   GALVANI_TRY(state.kv_dtype, engine::kv_type(flags.model.kv, "auto"));
   print_state(model->state_spec(), state);
-  if (flags.device.empty()) return {};
-  return print_device_plans(flags.device, *model, ops, state.kv_dtype);
+  if (target) print_device_plans(*target, *model, ops, state.kv_dtype);
+  return {};
 }
 
 }  // namespace
@@ -176,9 +182,10 @@ void add_inspect(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
   verb->add_option("--sequences", flags->sequences, "sequences to plan memory for (default 1)")
       ->check(CLI::Range(1, 4096));
-  verb->add_option("--device", flags->device,
-                   "also show which kernel each call would run on a GPU: a part's name (v100, h200, ...), which need "
-                   "not be here, or cuda[:N]");
+  flags->device_option = verb->add_option(
+      "--device", flags->device,
+      "also say whether it would run on a GPU, and which kernel each call takes: a part's name (v100, h200, "
+      "\"RTX 5090\", ...), which need not be here, or cuda[:N]");
   verb->add_flag("--all", flags->all, "one row a tensor instead of folding layers");
   verb->callback([flags, &action] {
     action = [flags] {

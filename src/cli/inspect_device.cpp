@@ -22,34 +22,26 @@ void put(fmt::format_string<Args...> format, Args&&... args) {
   std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
 }
 
-struct Target {
-  std::string title;
-  DeviceCaps caps;
-};
-
-Result<Target> find_target(const std::string& device) {
-  if (const Part* part = find_part(device))
-    return Target{fmt::format("{} ({}; peaks: {}), in a build for {}", part->key, part->name, part->source,
-                              cuda_images_str(part->caps.images)),
-                  part->caps};
-  const auto request = cuda::parse_device(device);
-  if (!request || request->kind == cuda::DeviceRequest::Kind::kAuto)
-    return fail(ErrorCode::kInvalidArgument, "--device {}: no part of that name; known are {}, and cuda or cuda:N here",
-                device, known_part_keys());
-  GALVANI_TRY(const auto gpu, cuda::CudaDevice::open(request->index));
-  return Target{
-      fmt::format("cuda:{} ({}), in this build for {}", gpu->index(), gpu->name(), cuda_images_str(gpu->caps().images)),
-      gpu->caps()};
-}
+using Answer = exec::CudaCallPlan::Answer;
 
 /// A call as shown: layers of equal shape, format and plans share a line.
 struct Line {
   std::string name, shape, format;
-  std::vector<std::string> plans;
+  std::vector<std::string> plans;  ///< of each of kRows
+  std::vector<Answer> answers;     ///< likewise
   int first = 0, last = 0, count = 0;
 
   bool same(const Line& other) const {
     return name == other.name && shape == other.shape && format == other.format && plans == other.plans;
+  }
+  /// kRuns for all numbers of rows, or the first refusal.
+  Answer answer() const {
+    const auto refused = std::find_if(answers.begin(), answers.end(), [](Answer a) { return a != Answer::kRuns; });
+    return refused == answers.end() ? Answer::kRuns : *refused;
+  }
+  std::string str() const {
+    return fmt::format("{}  {}{}{}", name, shape, format.empty() ? "" : ", " + format,
+                       count > 1 ? fmt::format("; {} of them, layers {} to {}", count, first, last) : "");
   }
 };
 
@@ -63,7 +55,7 @@ std::string short_name(const std::string& name) {
 
 Line line_of(const Call& call) {
   Line line{.name = short_name(call.name), .first = call.layer, .last = call.layer, .count = 1};
-  if (call.kind == Call::Kind::kAttention) {
+  if (call.kind != Call::Kind::kProduct && call.kind != Call::Kind::kExperts) {
     line.shape = fmt::format("{} heads, {} kv x {}{}{}", call.heads, call.kv_heads, call.k_dim,
                              call.v_dim != call.k_dim ? fmt::format("/{}", call.v_dim) : "",
                              call.window > 0 ? fmt::format(", window {}", call.window) : "");
@@ -77,6 +69,11 @@ Line line_of(const Call& call) {
   return line;
 }
 
+void add_plan(Line& line, exec::CudaCallPlan plan) {
+  line.plans.push_back(std::move(plan.text));
+  line.answers.push_back(plan.answer);
+}
+
 std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, exec::RecordingOps& ops, DType kv) {
   std::vector<Line> calls;  // of the first pass, one a call; the others add their plans
   for (const int64_t rows : kRows) {
@@ -86,7 +83,7 @@ std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, e
     if (calls.empty())
       for (const Call& call : recorded) calls.push_back(line_of(call));
     for (size_t i = 0; i < recorded.size() && i < calls.size(); ++i)
-      calls[i].plans.push_back(exec::cuda_call_plan(caps, recorded[i], kv));
+      add_plan(calls[i], exec::cuda_call_plan(caps, recorded[i], kv));
   }
   std::vector<Line> lines;
   for (Line& call : calls) {
@@ -101,29 +98,92 @@ std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, e
   return lines;
 }
 
+/// "  1..64 tokens  kernel=…", equal neighbours as one.
+std::string plans_text(const std::vector<std::string>& plans) {
+  std::string text;
+  for (size_t i = 0; i < plans.size();) {
+    size_t end = i + 1;
+    while (end < plans.size() && plans[end] == plans[i]) ++end;
+    const std::string rows =
+        end - i > 1 ? fmt::format("{}..{}", kRows[i], kRows[end - 1]) : fmt::format("{}", kRows[i]);
+    text += fmt::format("  {:>8} tokens  {}\n", rows, plans[i]);
+    i = end;
+  }
+  return text;
+}
+
+/// Whether a run would work, and if not, which calls are in the way and what would happen instead.
+void print_verdict(const std::vector<Line>& lines) {
+  int calls = 0, refused = 0;
+  bool at_load = false;
+  std::vector<std::pair<std::string, std::string>> reasons;  // why, and for what
+  for (const Line& line : lines) {
+    calls += line.count;
+    if (line.answer() == Answer::kRuns) continue;
+    refused += line.count;
+    at_load |= line.answer() == Answer::kRefusedAtLoad;
+    const size_t at = static_cast<size_t>(
+        std::find_if(line.answers.begin(), line.answers.end(), [](Answer a) { return a != Answer::kRuns; }) -
+        line.answers.begin());
+    const std::string& why = line.plans[at];
+    const std::string what = line.count > 1 ? fmt::format("{} ({})", line.name, line.count) : line.name;
+    const auto known = std::find_if(reasons.begin(), reasons.end(), [&](const auto& r) { return r.first == why; });
+    if (known == reasons.end())
+      reasons.emplace_back(why, what);
+    else if ((", " + known->second + ",").find(", " + what + ",") == std::string::npos)
+      known->second += ", " + what;
+  }
+  if (refused == 0) {
+    put("  verdict: RUNS THERE by plan: each of a step's {} calls has a CUDA kernel for {} to {} tokens\n", calls,
+        kRows[0], kRows[std::size(kRows) - 1]);
+    return;
+  }
+  put("  verdict: DOES NOT RUN THERE: {} of a step's {} calls have no CUDA kernel\n", refused, calls);
+  for (const auto& [why, what] : reasons) put("    {}: {}\n", what, why);
+  if (at_load)
+    put("  Instead: --device auto takes the CPU for the whole model; --device cuda refuses to load it\n");
+  else
+    put("  Instead: take --device cpu; with auto or cuda the first step that needs such a call is an error\n");
+}
+
 }  // namespace
 
-Status print_device_plans(const std::string& device, const models::Model& model, exec::RecordingOps& ops, DType kv) {
-  GALVANI_TRY(const Target target, find_target(device));
+Result<DeviceTarget> find_device_target(const std::string& device) {
+  if (const Part* part = find_part(device))
+    return DeviceTarget{fmt::format("{} ({}; peaks: {}), in a build for {}", part->key, part->name, part->source,
+                                    cuda_images_str(part->caps.images)),
+                        part->caps};
+  const auto request = cuda::parse_device(device);
+  if (!request || request->kind != cuda::DeviceRequest::Kind::kCuda)
+    return fail(ErrorCode::kInvalidArgument, "--device {}: no part of that name; known are {}, and cuda or cuda:N here",
+                device, known_part_keys());
+  GALVANI_TRY(const auto gpu, cuda::CudaDevice::open(request->index));
+  return DeviceTarget{
+      fmt::format("cuda:{} ({}), in this build for {}", gpu->index(), gpu->name(), cuda_images_str(gpu->caps().images)),
+      gpu->caps()};
+}
+
+void print_device_plans(const DeviceTarget& target, const models::Model& model, exec::RecordingOps& ops, DType kv) {
   put("\nkernels on {}\n  {}\n", target.title, device_caps_str(target.caps));
+  const std::vector<Line> lines = lines_of(target.caps, model, ops, kv);
+  print_verdict(lines);
   const double step_bytes = static_cast<double>(ops.step_bytes());
   if (target.caps.peak_gbps > 0)
     put("  a step of one sequence reads {:.1f} MB of weights: at most {:.0f} tokens/s at the datasheet's {:.0f} GB/s "
         "(a limit, not a prediction)\n",
         step_bytes / 1e6, target.caps.peak_gbps * 1e9 / step_bytes, target.caps.peak_gbps);
-  for (const Line& line : lines_of(target.caps, model, ops, kv)) {
-    put("\n{}  {}{}{}\n", line.name, line.shape, line.format.empty() ? "" : ", " + line.format,
-        line.count > 1 ? fmt::format("; {} of them, layers {} to {}", line.count, line.first, line.last) : "");
-    for (size_t i = 0; i < line.plans.size();) {
-      size_t end = i + 1;
-      while (end < line.plans.size() && line.plans[end] == line.plans[i]) ++end;
-      const std::string rows =
-          end - i > 1 ? fmt::format("{}..{}", kRows[i], kRows[end - 1]) : fmt::format("{}", kRows[i]);
-      put("  {:>8} tokens  {}\n", rows, line.plans[i]);
-      i = end;
+  // Calls with the same plans stand above them together.
+  std::vector<bool> shown(lines.size(), false);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (shown[i]) continue;
+    put("\n");
+    for (size_t j = i; j < lines.size(); ++j) {
+      if (shown[j] || lines[j].plans != lines[i].plans) continue;
+      shown[j] = true;
+      put("{}\n", lines[j].str());
     }
+    put("{}", plans_text(lines[i].plans));
   }
-  return {};
 }
 
 }  // namespace galvani::cli

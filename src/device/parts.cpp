@@ -58,10 +58,25 @@ constexpr Part kParts[] = {
      "invented: a part that no list here knows"},
 };
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
+/// What is left of a spelling when it does not matter how it is spelled: "NVIDIA GeForce RTX-5090" → "5090".
+std::string plain(std::string_view text) {
+  std::string result;
+  for (const unsigned char c : text)
+    if (c != ' ' && c != '-' && c != '_') result += static_cast<char>(std::tolower(c));
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view brand : {"nvidia", "geforce", "tesla", "rtx"})
+      if (result.starts_with(brand)) result.erase(0, brand.size()), again = true;
+  }
   return result;
+}
+
+/// A name as sold, without memory size and remarks: "V100 SXM2 32 GB" → "V100 SXM2", "GB10 (DGX Spark)" → "GB10".
+std::string_view without_size(std::string_view name) {
+  name = name.substr(0, name.find(" ("));
+  if (!name.ends_with(" GB")) return name;
+  name.remove_suffix(3);
+  return name.substr(0, name.rfind(' '));
 }
 
 /// Whether `word` stands in `text` as a whole word, so that "A10" is not found in "A100".
@@ -79,13 +94,23 @@ bool has_word(std::string_view text, std::string_view word) {
 
 std::span<const Part> known_parts() { return kParts; }
 
-const Part* find_part(std::string_view key) {
-  const std::string wanted = lower(key);
-  for (const Part& part : kParts)
-    if (wanted == part.key) return &part;
-  for (const Part& part : kParts)
-    if (std::string_view(part.key).starts_with(wanted + "-")) return &part;
-  return nullptr;
+const Part* find_part(std::string_view name) {
+  const std::string wanted = plain(name);
+  if (wanted.empty()) return nullptr;
+  const auto find = [&](const auto& spelling) -> const Part* {
+    for (const Part& part : kParts)
+      if (wanted == plain(spelling(part))) return &part;
+    return nullptr;
+  };
+  // The key in full, the first of a kind, then the name as it is sold.
+  if (const Part* part = find([](const Part& p) { return std::string_view(p.key); })) return part;
+  const auto kind = [](const Part& p) {
+    const std::string_view key = p.key;
+    return key.substr(0, key.find('-'));
+  };
+  if (const Part* part = find(kind)) return part;
+  if (const Part* part = find([](const Part& p) { return std::string_view(p.name); })) return part;
+  return find([](const Part& p) { return without_size(p.name); });
 }
 
 const Part* part_of_device(std::string_view runtime_name, const DeviceCaps& caps) {

@@ -23,8 +23,9 @@ struct Part {
 
 std::span<const Part> known_parts();
 
-/// By key; a short key names the first of its kind ("v100", "a100", "h100"). nullptr if unknown.
-const Part* find_part(std::string_view key);
+/// By key or by the name as sold, with or without its brand and memory size, in any spelling ("rtx5090", "H200 SXM",
+/// "NVIDIA GeForce RTX 5090"); a short key names the first of its kind ("v100", "a100", "h100"). nullptr if unknown.
+const Part* find_part(std::string_view name);
 /// The part that a device looks like: runtime name, compute capability, and for what comes in two sizes the SM count
 /// and memory. nullptr for an unknown one.
 const Part* part_of_device(std::string_view runtime_name, const DeviceCaps& caps);

@@ -55,14 +55,25 @@ std::string product_plan(const DeviceCaps& caps, const Call& call) {
 
 }  // namespace
 
-std::string cuda_call_plan(const DeviceCaps& caps, const Call& call, DType kv) {
+CudaCallPlan cuda_call_plan(const DeviceCaps& caps, const Call& call, DType kv) {
+  const auto absent = [](const char* what) {
+    return CudaCallPlan{CudaCallPlan::Answer::kRefusedAtLoad, fmt::format("refused: {} on the CPU alone so far", what)};
+  };
+  const auto planned = [](std::string text) {
+    const bool refused = text.find("refused: ") != std::string::npos;
+    return CudaCallPlan{refused ? CudaCallPlan::Answer::kRefusedInStep : CudaCallPlan::Answer::kRuns, std::move(text)};
+  };
   switch (call.kind) {
-    case Call::Kind::kProduct: return product_plan(caps, call);
-    case Call::Kind::kExperts: return "no GPU plan: experts run on the CPU alone so far";
+    case Call::Kind::kProduct: return planned(product_plan(caps, call));
+    case Call::Kind::kExperts: return absent("products of one matrix an expert or head run");
+    case Call::Kind::kLatentAttention: return absent("latent attention runs");
+    case Call::Kind::kGatedDelta: return absent("the gated delta net runs");
     case Call::Kind::kAttention:
-      return kernels::attention_cuda_plan_str(caps, {call.heads, call.kv_heads, call.k_dim, call.v_dim, kv}, call.rows);
+      if (call.norm_whole) return planned("refused: a norm over all heads at once runs on the CPU alone so far");
+      return planned(
+          kernels::attention_cuda_plan_str(caps, {call.heads, call.kv_heads, call.k_dim, call.v_dim, kv}, call.rows));
   }
-  return "?";
+  return {CudaCallPlan::Answer::kRefusedInStep, "?"};
 }
 
 }  // namespace galvani::exec

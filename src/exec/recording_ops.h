@@ -21,15 +21,17 @@ class RecordingOps final : public Ops {
 
   /// A call of a forward pass that a kernel is chosen for.
   struct Call {
-    enum class Kind { kProduct, kExperts, kAttention };
+    enum class Kind { kProduct, kExperts, kAttention, kLatentAttention, kGatedDelta };
     Kind kind = Kind::kProduct;
     int layer = -1;           ///< -1 outside layers
-    std::string name;         ///< of the product, or "attention"
+    std::string name;         ///< of the product, or what it is: "attention", "latent attention", "gated delta net"
     int64_t rows = 0;         ///< that enter; of experts (and of heads' own matrices): (token, expert) pairs
     int64_t out = 0, in = 0;  ///< the product is [rows, in] → [rows, out]
     std::vector<quant::MatrixPtr> parts;  ///< of a product, stacked by rows; of experts: those of the first
     int experts = 0;                      ///< of kExperts
-    int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0, window = 0;  ///< of kAttention
+    /// Of the attention kinds and kGatedDelta (kv_heads: key heads).
+    int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0, window = 0;
+    bool norm_whole = false;  ///< of kAttention: q and k are normed over all heads at once
   };
 
   /// Starts a recorded pass of this many rows of one sequence from `first_position` on: what begin_step does, without a
@@ -74,7 +76,8 @@ class RecordingOps final : public Ops {
                       .kv_heads = layer.kv_heads,
                       .k_dim = layer.k_dim,
                       .v_dim = layer.v_dim,
-                      .window = layer.window});
+                      .window = layer.window,
+                      .norm_whole = layer.norm_whole});
     return shape(inputs.q.rows, int64_t{layer.heads} * layer.v_dim);
   }
   Act latent_attention(const Act& x, const std::optional<Norm>&, const LatentAttentionLayer& layer) override {
@@ -83,7 +86,7 @@ class RecordingOps final : public Ops {
     product(x.rows, layer.kv_a);
     experts(x.rows * layer.heads, layer.k_up);
     // One key and value head: the latent with its rotated part.
-    calls_.push_back({.kind = Call::Kind::kAttention,
+    calls_.push_back({.kind = Call::Kind::kLatentAttention,
                       .layer = layer_,
                       .name = "latent attention",
                       .rows = x.rows,
@@ -96,6 +99,14 @@ class RecordingOps final : public Ops {
   }
   Act gated_delta(const Act& x, const std::optional<Norm>&, const GatedDeltaLayer& layer) override {
     product(x.rows, layer.in);
+    calls_.push_back({.kind = Call::Kind::kGatedDelta,
+                      .layer = layer_,
+                      .name = "gated delta net",
+                      .rows = x.rows,
+                      .heads = layer.value_heads,
+                      .kv_heads = layer.key_heads,
+                      .k_dim = layer.k_dim,
+                      .v_dim = layer.v_dim});
     return shape(x.rows, int64_t{layer.value_heads} * layer.v_dim);
   }
   Act gated_mlp(const Act& x, const std::optional<Norm>&, LinearRef w, const GatedActivation&) override {

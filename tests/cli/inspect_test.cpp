@@ -60,8 +60,28 @@ TEST(Inspect, ShowsEveryCallOnAPartThatIsNotHere) {
                   "2 of them, layers 0 to 1", "lm_head", " tokens  "});
   expect_words("hf/llama", {"--device", "H200"}, {"compute capability 9.0, 132 SMs", "wgmma", "datasheet's 4800 GB/s"});
   expect_words("hf/llama", {"--device", "v100-pcie"}, {"compute capability 7.0", "in a build for 70"});
-  expect_error(2, {"inspect", "-m", model_data("hf/llama"), "--device", "v1000"},
-               {"--device v1000", "v100-sxm", "unknown", "cuda:N"});
+  for (const char* device : {"rtx5090", "RTX 5090", "geforce-rtx-5090"})
+    expect_words("hf/llama", {"--device", device}, {"kernels on 5090 (GeForce RTX 5090"});
+  // An unknown name is said before the model is looked for.
+  for (const char* device : {"v1000", "cpu", "auto", ""})
+    expect_error(2, {"inspect", "-m", "/nowhere", "--device", device},
+                 {std::string("--device ") + device + ":", "v100-sxm", "unknown", "cuda:N"});
+}
+
+TEST(Inspect, SaysWhetherTheModelWouldRunOnAPart) {
+  expect_words("hf/llama", {"--device", "h200"}, {"verdict: RUNS THERE by plan: each of a step's 11 calls"});
+  // No attention below 7.5: two layers of eleven calls in all.
+  expect_words("hf/llama", {"--device", "v100"},
+               {"verdict: DOES NOT RUN THERE: 2 of a step's 11 calls have no CUDA kernel",
+                "    attention (2): refused: ", "built for 7.5", "Instead: take --device cpu"});
+  // Packed products are refused there as well.
+  expect_words("mlx/llama-4-64-affine", {"--device", "v100"}, {"DOES NOT RUN THERE: 11 of a step's 11 calls"});
+  // Operations that the backend lacks: the model does not load, and auto falls back.
+  for (const auto& [model, what] : {std::pair{"hf/qwen3_moe", "one matrix an expert or head"},
+                                    {"hf/qwen3_5", "gated delta net (3): refused: "},
+                                    {"hf/deepseek_v3", "latent attention"}})
+    expect_words(model, {"--device", "h200"},
+                 {"DOES NOT RUN THERE", what, "--device auto takes the CPU", "--device cuda refuses"});
 }
 
 TEST(Inspect, TheLargestPlanIsANumber) {

@@ -17,8 +17,36 @@ TEST(Parts, AllThatAreSupportedAreThere) {
     EXPECT_EQ(keys.count(key), 1u) << key;
   EXPECT_EQ(find_part("v100"), find_part("V100-SXM"));
   EXPECT_EQ(find_part("H200")->caps.cc, 90);
-  EXPECT_EQ(find_part("a1"), nullptr);
-  EXPECT_EQ(find_part(""), nullptr);
+}
+
+TEST(Parts, AreFoundHoweverTheyAreSpelled) {
+  const std::pair<const char*, const char*> spellings[] = {{"rtx5090", "5090"},
+                                                           {"RTX 5090", "5090"},
+                                                           {"geforce-rtx-5090", "5090"},
+                                                           {"NVIDIA GeForce RTX 5090", "5090"},
+                                                           {"RTX_4090", "4090"},
+                                                           {"2080 Ti", "2080ti"},
+                                                           {"H200 SXM", "h200"},
+                                                           {"h200-sxm", "h200"},
+                                                           {"NVIDIA H200", "h200"},
+                                                           {"h200 sxm 141 gb", "h200"},
+                                                           {"H100 SXM", "h100-sxm"},
+                                                           {"H100PCIe", "h100-pcie"},
+                                                           {"Tesla V100", "v100-sxm"},
+                                                           {"V100 SXM2", "v100-sxm"},
+                                                           {"v100pcie", "v100-pcie"},
+                                                           {"Tesla T4", "t4"},
+                                                           {"a100_40", "a100-40"},
+                                                           {"GB10", "gb10"},
+                                                           {"gh200", "gh200"}};
+  for (const auto& [spelling, key] : spellings) {
+    const Part* part = find_part(spelling);
+    ASSERT_NE(part, nullptr) << spelling;
+    EXPECT_STREQ(part->key, key) << spelling;
+  }
+  // Near misses are other parts, not these.
+  for (const char* other : {"", "a1", "rtx", "nvidia", "2080", "h20", "5090d", "l40", "t400", "v1000", "geforce 509"})
+    EXPECT_EQ(find_part(other), nullptr) << other;
 }
 
 TEST(Parts, NumbersArePlausibleAndSourced) {
