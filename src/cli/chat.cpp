@@ -93,7 +93,7 @@ class Conversation {
 Status chat(const ChatFlags& flags) {
   GALVANI_TRY_VOID(flags.sampling.check());
   GALVANI_TRY(LoadOptions options, flags.model.load_options());
-  GALVANI_TRY(ModelText text, ModelText::open(options.model));
+  GALVANI_TRY(ModelText text, ModelText::open(options.model, flags.model.tokenizer));
   if (!text.chat) return tl::unexpected<Error>(text.no_chat);
   options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());
   GALVANI_TRY(auto engine, Engine::load(options));
@@ -143,6 +143,7 @@ void add_chat(CLI::App& app, Action& action) {
   flags->sampling.max_tokens = 1024;
   CLI::App* verb = app.add_subcommand("chat", "talk with the model, using its own chat template");
   flags->model.add_to(*verb, true);
+  flags->model.add_tokenizer_to(*verb);
   flags->sampling.add_to(*verb);
   verb->add_option("--system,--system-prompt", flags->system, "system message");
   verb->callback([flags, &action] {

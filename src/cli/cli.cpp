@@ -31,6 +31,11 @@ void ModelFlags::add_to(CLI::App& verb, bool run) {
   verb.add_flag("--batch-invariant", batch_invariant, "same bits whatever else is in the batch");
 }
 
+void ModelFlags::add_tokenizer_to(CLI::App& verb) {
+  verb.add_option("--tokenizer", tokenizer,
+                  "tokenizer and chat template from this folder or .gguf file (default: the model's own)");
+}
+
 Result<std::string> ModelFlags::path() const {
   if (!hf.empty()) return resolve_hf(hf);
   if (model.empty())

@@ -29,7 +29,7 @@ void add_bench(CLI::App& app, Action& action);
 
 /// Flags that say which model runs and how.
 struct ModelFlags {
-  std::string model, hf;
+  std::string model, hf, tokenizer;
   std::string device = "auto", act = "auto", kv = "auto";
   int threads = 0, batch = 512;
   int64_t context = 0;
@@ -38,6 +38,8 @@ struct ModelFlags {
 
   /// -m, -hf, and with `run` also -c -t -b --device --act --kv --arm --batch-invariant.
   void add_to(CLI::App& verb, bool run);
+  /// --tokenizer, for verbs that read or write text.
+  void add_tokenizer_to(CLI::App& verb);
   /// The path -m names, or the local snapshot of -hf.
   Result<std::string> path() const;
   /// Options for Engine::load, with a progress bar on standard error for loads above a second.

@@ -71,7 +71,7 @@ Result<std::vector<int32_t>> read_ids(const EvalFlags& flags, engine::EvalOption
   if (!flags.ids.empty()) return formats::read_npy_ids(flags.ids, std::numeric_limits<int32_t>::max());
   GALVANI_TRY(const std::string path, flags.model.path());
   GALVANI_TRY(const std::string text, read_text_file(flags.text));
-  GALVANI_TRY(const ModelText model, ModelText::open(path));
+  GALVANI_TRY(const ModelText model, ModelText::open(path, flags.model.tokenizer));
   GALVANI_TRY(const auto nothing, model.tokenizer->encode(""));
   if (!nothing.empty() && nothing[0] == model.tokenizer->bos_id()) options.bos = nothing[0];
   return model.tokenizer->encode(text);
@@ -186,8 +186,12 @@ Status perplexity(const EvalFlags& flags) {
                            .bos = {},
                            .step_tokens = flags.model.batch};
   GALVANI_TRY(const std::vector<int32_t> ids, read_ids(flags, eval));
-  GALVANI_TRY(const int64_t windows, engine::eval_windows(static_cast<int64_t>(ids.size()), eval));
-  (void)windows;  // asked for now, so that a short file is not found out after a long load
+  // Asked for now, so that a short file is not found out after a long load.
+  if (auto windows = engine::eval_windows(static_cast<int64_t>(ids.size()), eval); !windows) {
+    Error error = std::move(windows).error();
+    error.message += "; give a longer one, a smaller --window or fewer --windows";
+    return wrap(std::move(error), flags.ids.empty() ? flags.text : flags.ids);
+  }
   const bool json = flags.json_option->count() > 0;
   if (json && flags.json != "-") GALVANI_TRY_VOID(formats::check_writable(flags.json));
   options.context = flags.window;
@@ -230,6 +234,7 @@ void add_eval(CLI::App& app, Action& action) {
   flags->model.batch = 4096;
   CLI::App* verb = app.add_subcommand("eval", "perplexity, distance from another checkpoint, or logits of given ids");
   flags->model.add_to(*verb, true);
+  flags->model.add_tokenizer_to(*verb);
   verb->add_option("--ids", flags->ids, "1-D .npy of uint16, int32 or int64 token ids");
   verb->add_option("--text", flags->text,
                    "text file to score instead, through the model's tokenizer (- for standard input)");

@@ -91,7 +91,7 @@ Status generate(const GenerateFlags& flags) {
   GALVANI_TRY_VOID(flags.sampling.check());
   GALVANI_TRY(LoadOptions options, flags.model.load_options());
   GALVANI_TRY(const std::string prompt, prompt_text(flags));
-  GALVANI_TRY(const ModelText text, ModelText::open(options.model));
+  GALVANI_TRY(const ModelText text, ModelText::open(options.model, flags.model.tokenizer));
   Request request;
   if (flags.chat) {
     const auto messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}});
@@ -137,6 +137,7 @@ void add_generate(CLI::App& app, Action& action) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* verb = app.add_subcommand("generate", "continue a prompt; streams text, prints rates at the end");
   flags->model.add_to(*verb, true);
+  flags->model.add_tokenizer_to(*verb);
   flags->sampling.add_to(*verb);
   flags->prompt_option = verb->add_option("-p,--prompt", flags->prompt, "the prompt");
   flags->file_option = verb->add_option("-f,--file", flags->file, "read the prompt from a file (- for standard input)");

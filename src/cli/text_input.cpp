@@ -1,6 +1,8 @@
 #include "cli/text_input.h"
 
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 
 #include "core/error.h"
 #include "formats/gguf.h"
@@ -28,26 +30,47 @@ Result<text::ChatTemplate> gguf_template(const formats::GgufFile& file, const te
   return text::ChatTemplate::from_strings(std::move(templates), std::move(tokens), file.label());
 }
 
-}  // namespace
+bool is_gguf(const std::string& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof(magic));
+  return std::string_view(magic, sizeof(magic)) == "GGUF";
+}
 
-Result<ModelText> ModelText::open(const std::string& path) {
+Result<ModelText> open_from(const std::string& path) {
   ModelText text;
   std::error_code ignored;
   Result<text::ChatTemplate> chat = fail(ErrorCode::kNotFound, "no chat template");
-  if (std::filesystem::is_directory(path, ignored)) {
-    GALVANI_TRY(text.tokenizer, text::open_tokenizer(path));
-    chat = text::ChatTemplate::open(path);
-  } else {
+  if (is_gguf(path)) {
     GALVANI_TRY(const auto file, formats::GgufFile::open(path));
     GALVANI_TRY(const text::GgufVocab vocab, text::gguf_vocab(*file));
     GALVANI_TRY(text.tokenizer, text::Tokenizer::from_gguf_vocab(vocab, path));
     chat = gguf_template(*file, *text.tokenizer);
+  } else {
+    GALVANI_TRY(text.tokenizer, text::open_tokenizer(path));
+    if (std::filesystem::is_directory(path, ignored)) chat = text::ChatTemplate::open(path);
   }
   if (chat)
     text.chat = std::move(*chat);
   else
     text.no_chat = chat.error();
   return text;
+}
+
+}  // namespace
+
+Result<ModelText> ModelText::open(const std::string& model, const std::string& tokenizer) {
+  if (!tokenizer.empty()) {
+    auto text = open_from(tokenizer);
+    return text ? std::move(text) : wrap(std::move(text).error(), "--tokenizer");
+  }
+  auto text = open_from(model);
+  std::error_code ignored;
+  if (text || text.error().code != ErrorCode::kNotFound || !std::filesystem::exists(model, ignored)) return text;
+  Error error = std::move(text).error();
+  error.message +=
+      ". Give --tokenizer FOLDER with the tokenizer.json of the model it was made from, or another .gguf of that model; "
+      "without a tokenizer, eval --ids takes token ids";
+  return tl::unexpected<Error>(std::move(error));
 }
 
 Result<std::string> ModelText::chat_text(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,

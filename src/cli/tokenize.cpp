@@ -107,7 +107,7 @@ Status tokenize(const TokenizeFlags& flags) {
     return fail(ErrorCode::kInvalidArgument,
                 "{} inputs given; give exactly one of -p TEXT, -f FILE, --jsonl FILE, --chat FILE", inputs);
   GALVANI_TRY(const std::string path, flags.model.path());
-  GALVANI_TRY(const ModelText text, ModelText::open(path));
+  GALVANI_TRY(const ModelText text, ModelText::open(path, flags.model.tokenizer));
   if (!flags.chat.empty()) return render_chat(flags, text);
   if (!flags.jsonl.empty()) return convert_lines(flags, text);
   std::string input = flags.prompt;
@@ -124,6 +124,7 @@ void add_tokenize(CLI::App& app, Action& action) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* verb = app.add_subcommand("tokenize", "text to token ids as a JSON array, and back");
   flags->model.add_to(*verb, false);
+  flags->model.add_tokenizer_to(*verb);
   flags->prompt_option =
       verb->add_option("-p,--prompt", flags->prompt, "the text (with --decode: a JSON array of ids)");
   verb->add_option("-f,--file", flags->file, "read the text from a file (- for standard input)");

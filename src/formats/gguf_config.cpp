@@ -94,8 +94,9 @@ Status add_pre_norm(ArchReader& keys, json& config, const std::string& architect
 
 /// Experts as all architectures write them; `inner_key` is what the family calls their width.
 Status add_experts(ArchReader& keys, json& config, const char* inner_key) {
-  GALVANI_TRY(config["num_experts"], keys.integer("expert_count", 1, kLargest));
-  GALVANI_TRY(config["num_experts_per_tok"], keys.integer("expert_used_count", 1, kLargest));
+  GALVANI_TRY(const int64_t experts, keys.integer("expert_count", 1, kLargest));
+  config["num_experts"] = experts;
+  GALVANI_TRY(config["num_experts_per_tok"], keys.integer("expert_used_count", 1, experts));
   const auto dense_width = config["intermediate_size"].get<int64_t>();
   GALVANI_TRY(config[inner_key], keys.integer("expert_feed_forward_length", 1, kLargest, dense_width));
   GALVANI_TRY(const double scale, keys.number("expert_weights_scale", -1e30, 1e30, 0.0));

@@ -23,8 +23,9 @@ Status add_delta_net(ArchReader& keys, json& config) {
 }
 
 Status add_experts(ArchReader& keys, json& config) {
-  GALVANI_TRY(config["num_experts"], keys.integer("expert_count", 1, kLargest));
-  GALVANI_TRY(config["num_experts_per_tok"], keys.integer("expert_used_count", 1, kLargest));
+  GALVANI_TRY(const int64_t experts, keys.integer("expert_count", 1, kLargest));
+  config["num_experts"] = experts;
+  GALVANI_TRY(config["num_experts_per_tok"], keys.integer("expert_used_count", 1, experts));
   GALVANI_TRY(config["moe_intermediate_size"], keys.integer("expert_feed_forward_length", 1, kLargest));
   GALVANI_TRY(config["shared_expert_intermediate_size"], keys.integer("expert_shared_feed_forward_length", 1, kLargest,
                                                                       config["moe_intermediate_size"].get<int64_t>()));

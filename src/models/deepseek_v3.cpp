@@ -95,7 +95,7 @@ Status read_experts(formats::ConfigReader& config, DeepseekConfig& out) {
                 config.label(), every);
   GALVANI_TRY(const int64_t dense, config.integer("first_k_dense_replace", 0, 4096));
   GALVANI_TRY(const int64_t experts, config.integer("n_routed_experts", 1, 65536));
-  GALVANI_TRY(const int64_t active, config.integer("num_experts_per_tok", 1, 65536));
+  GALVANI_TRY(const int active, read_active_experts(config, static_cast<int>(experts), std::nullopt));
   GALVANI_TRY(const int64_t groups, config.integer("n_group", 1, 65536));
   GALVANI_TRY(const int64_t kept, config.integer("topk_group", 1, 65536));
   GALVANI_TRY(const int64_t shared, config.integer("n_shared_experts", 0, 4096, 0));
@@ -108,11 +108,17 @@ Status read_experts(formats::ConfigReader& config, DeepseekConfig& out) {
                 "{}: n_group is {}, topk_group {}, n_routed_experts {}; groups must divide the experts, and no more of "
                 "them can be kept than there are",
                 config.label(), groups, kept, experts);
+  if (active > kept * (experts / groups))
+    return fail(ErrorCode::kCorrupt,
+                "{}: num_experts_per_tok is {}, but topk_group {} of n_group {} groups of {} experts leave {} to choose "
+                "from; allowed: 1 to {}",
+                config.label(), active, kept, groups, experts / groups, kept * (experts / groups),
+                kept * (experts / groups));
   out.dense_layers = static_cast<int>(std::min<int64_t>(dense, out.common.layers));
   out.mtp_layers = static_cast<int>(mtp);
   moe.experts = {.prefix = "mlp",
                  .count = static_cast<int>(experts),
-                 .active = static_cast<int>(active),
+                 .active = active,
                  .hidden = out.common.hidden,
                  .inner = inner};
   moe.routing.score = kernels::RouteScore::kSigmoid;

@@ -29,8 +29,8 @@ Result<MoeSpec> read_moe(formats::ConfigReader& config, const CommonConfig& comm
   moe.activation.alpha = static_cast<float>(alpha);
   moe.activation.limit = static_cast<float>(limit);
   GALVANI_TRY(moe.experts.count, read_expert_count(config));
-  GALVANI_TRY(const int other_name, read_active_experts(config, 4, "experts_per_token"));
-  GALVANI_TRY(moe.experts.active, read_active_experts(config, other_name));
+  GALVANI_TRY(const int other_name, read_active_experts(config, moe.experts.count, 4, "experts_per_token"));
+  GALVANI_TRY(moe.experts.active, read_active_experts(config, moe.experts.count, other_name));
   config.mark_read("initial_context_length");  // yarn's original length again
   return moe;
 }

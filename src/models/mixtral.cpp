@@ -22,7 +22,7 @@ Result<std::unique_ptr<Model>> load_mixtral(quant::Checkpoint& checkpoint, exec:
                  .down = "w2"};
   moe.routing.score = kernels::RouteScore::kSoftmaxTopK;
   GALVANI_TRY(moe.experts.count, read_expert_count(config));
-  GALVANI_TRY(moe.experts.active, read_active_experts(config, 2));
+  GALVANI_TRY(moe.experts.active, read_active_experts(config, moe.experts.count, 2));
   GALVANI_TRY_VOID(config.finish());
 
   Loader loader(checkpoint, ops, common.layers, progress);

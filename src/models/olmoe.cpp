@@ -17,7 +17,7 @@ Result<std::unique_ptr<Model>> load_olmoe(quant::Checkpoint& checkpoint, exec::O
   MoeSpec moe{.activation = activation};
   moe.experts = {.prefix = "mlp", .hidden = common.hidden, .inner = common.inner};
   GALVANI_TRY(moe.experts.count, read_expert_count(config));
-  GALVANI_TRY(moe.experts.active, read_active_experts(config, 8));
+  GALVANI_TRY(moe.experts.active, read_active_experts(config, moe.experts.count, 8));
   GALVANI_TRY(moe.routing.renormalize, config.boolean("norm_topk_prob", false));
   GALVANI_TRY_VOID(config.finish());
 

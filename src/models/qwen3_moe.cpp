@@ -20,7 +20,7 @@ Result<std::unique_ptr<Model>> load_qwen3_moe(quant::Checkpoint& checkpoint, exe
   MoeSpec moe{.activation = activation};
   moe.experts = {.prefix = "mlp", .hidden = common.hidden};
   GALVANI_TRY(moe.experts.count, read_expert_count(config));
-  GALVANI_TRY(moe.experts.active, read_active_experts(config, 8));
+  GALVANI_TRY(moe.experts.active, read_active_experts(config, moe.experts.count, 8));
   GALVANI_TRY(moe.experts.inner, config.dimension("moe_intermediate_size", 768));
   GALVANI_TRY(moe.routing.renormalize, config.boolean("norm_topk_prob", false));
   GALVANI_TRY(const std::vector<bool> sparse, expert_layers(config, common.layers, moe.experts.count));

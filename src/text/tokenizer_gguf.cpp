@@ -255,6 +255,12 @@ Result<std::unique_ptr<TokenizerParts>> parts_from_gguf(const GgufVocab& vocab, 
 }
 
 Result<GgufVocab> gguf_vocab(const formats::GgufFile& file) {
+  std::string missing;
+  for (const char* key : {"tokenizer.ggml.model", "tokenizer.ggml.tokens"})
+    if (!file.has(key)) missing += (missing.empty() ? "" : " and ") + std::string(key);
+  if (!missing.empty())
+    return fail(ErrorCode::kNotFound, "{} holds no tokenizer: {} {} missing from its metadata", file.label(), missing,
+                missing.find(" and ") == missing.npos ? "is" : "are");
   GgufVocab vocab;
   GALVANI_TRY(vocab.model, file.string("tokenizer.ggml.model"));
   GALVANI_TRY(vocab.pre, file.string("tokenizer.ggml.pre", std::string()));

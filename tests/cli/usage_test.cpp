@@ -149,7 +149,9 @@ TEST(Usage, ABadModelIsOneSentence) {
   const std::string whole = read_file(model_data("gguf/llama.gguf"));
   expect_error(1, {"inspect", "-m", write_file(scratch / "t.gguf", whole.substr(0, whole.size() - 1))},
                {"t.gguf", "cut short"});
-  expect_error(1, {"generate", "-p", "x", "-m", model_data("gguf/llama.gguf")}, {"tokenizer.ggml.model"});
+  expect_error(1, {"generate", "-p", "x", "-m", model_data("gguf/llama.gguf")},
+               {"llama.gguf holds no tokenizer", "tokenizer.ggml.model and tokenizer.ggml.tokens are missing",
+                "--tokenizer FOLDER", "eval --ids"});
   const fs::path model = text_model(scratch);
   nlohmann::json config = nlohmann::json::parse(read_file(model / "config.json"));
   config["hidden_size"] = "64";
@@ -157,6 +159,27 @@ TEST(Usage, ABadModelIsOneSentence) {
   expect_error(1, {"generate", "-p", "x", "-m", model}, {"'hidden_size' is \"64\"", "integer"});
   fs::remove(model / "tokenizer.json");
   expect_error(1, {"generate", "-p", "x", "-m", model}, {"no tokenizer.json"});
+}
+
+/// A model without a tokenizer takes another's: a folder, or tokenizer.json alone.
+TEST(Usage, AnotherTokenizerStandsIn) {
+  const Scratch scratch;
+  const fs::path folder = text_model(scratch);
+  const std::string gguf = model_data("gguf/llama.gguf");
+  const Words generate = {"generate", "-m", folder, "-p", "hello", "-n", "8", "-t", "1", "--act", "f32"};
+  const Outcome own = run(generate);
+  EXPECT_EQ(own.code, 0) << own.err;
+  for (const fs::path& tokenizer : {folder, folder / "tokenizer.json"}) {
+    Words words = generate;
+    words[2] = gguf;
+    words.insert(words.end(), {"--tokenizer", tokenizer});
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, own.out) << "the file holds the same weights";
+    EXPECT_EQ(run({"tokenize", "-m", gguf, "-p", "hi", "--tokenizer", tokenizer}).out, "[107,108]\n");
+  }
+  expect_error(1, {"tokenize", "-m", gguf, "-p", "x", "--tokenizer", scratch / "none"}, {"--tokenizer: ", "none"});
+  expect_error(1, {"tokenize", "-m", gguf, "-p", "x", "--tokenizer", gguf}, {"--tokenizer: ", "holds no tokenizer"});
 }
 
 TEST(Usage, AModelFileCutInHalfEndsInASentence) {

@@ -254,7 +254,7 @@ TEST(BrokenExperts, AreNamed) {
 
   EditedCheckpoint top_k("hf/qwen3_moe");
   top_k.config["num_experts_per_tok"] = 9;
-  expect_error(top_k, {"9 experts a token of 8"});
+  expect_error(top_k, {"'num_experts_per_tok' is 9", "8 experts to choose from; allowed: 1 to 8"});
 
   EditedCheckpoint two_counts("hf/qwen3_moe");
   two_counts.config["num_experts"] = 4;

@@ -89,8 +89,7 @@ Status add_experts(formats::ConfigReader& config, const CommonConfig& common, ex
   MoeSpec moe{.activation = activation, .shared = "mlp.shared_expert", .shared_gate = "mlp.shared_expert_gate"};
   moe.experts = {.prefix = "mlp", .hidden = common.hidden};
   GALVANI_TRY(moe.experts.count, read_expert_count(config));
-  GALVANI_TRY(const int64_t active, config.integer("num_experts_per_tok", 1, 65536, 10));
-  moe.experts.active = static_cast<int>(active);
+  GALVANI_TRY(moe.experts.active, read_active_experts(config, moe.experts.count, 10));
   GALVANI_TRY(moe.experts.inner, config.dimension("moe_intermediate_size", 512));
   GALVANI_TRY(moe.shared_inner, config.dimension("shared_expert_intermediate_size", 512));
   GALVANI_TRY(moe.routing.renormalize, config.boolean("norm_topk_prob", true));

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "exec/router.h"
+#include "formats/quoted.h"
 
 namespace galvani::models {
 namespace {
@@ -39,8 +40,11 @@ Result<Moe> Moe::load(Loader& loader, const std::string& layer, const MoeSpec& s
   router = spec.routing;
   router.experts = spec.experts.count;
   router.top_k = spec.experts.active;
-  if (auto possible = kernels::check_route(exec::route_params(router)); !possible)
-    return wrap(std::move(possible).error(), loader.checkpoint().path().string());
+  if (auto possible = kernels::check_route(exec::route_params(router)); !possible) {
+    Error error = std::move(possible).error();
+    error.code = ErrorCode::kCorrupt;  // the numbers are the checkpoint's
+    return wrap(std::move(error), loader.checkpoint().path().string());
+  }
   GALVANI_TRY(router.gate,
               loader.linear({{layer + spec.router, spec.experts.count}}, spec.experts.hidden, spec.router_bias));
   if (!spec.selection_bias.empty()) {
@@ -73,8 +77,12 @@ Result<int> read_expert_count(formats::ConfigReader& config) {
   return static_cast<int>(experts);
 }
 
-Result<int> read_active_experts(formats::ConfigReader& config, int fallback, const std::string& key) {
+Result<int> read_active_experts(formats::ConfigReader& config, int experts, std::optional<int> fallback,
+                                const std::string& key) {
   GALVANI_TRY(const int64_t active, config.integer(key, 1, 65536, fallback));
+  if (experts > 0 && active > experts)
+    return fail(ErrorCode::kCorrupt, "{}: {} is {}, but a layer has {} experts to choose from; allowed: 1 to {}",
+                config.label(), formats::quote(key), active, experts, experts);
   return static_cast<int>(active);
 }
 

@@ -43,8 +43,8 @@ class Moe {
 
 /// num_experts, or num_local_experts as newer files call it (they may hold both, equal).
 Result<int> read_expert_count(formats::ConfigReader& config);
-/// Experts a token uses.
-Result<int> read_active_experts(formats::ConfigReader& config, int fallback,
+/// Experts a token uses, of `experts` in a layer (0: the model has none, and any number is taken).
+Result<int> read_active_experts(formats::ConfigReader& config, int experts, std::optional<int> fallback,
                                 const std::string& key = "num_experts_per_tok");
 
 /// Which layers have experts (Qwen's rule): layer i does iff mlp_only_layers does not list it and i + 1 is a multiple
