@@ -22,7 +22,7 @@ struct QuantizeFlags {
   std::string out, mode = "affine", dtype = "auto", tokenizer;
   int bits = 0, group = 0, attention_bits = 0, head_bits = 0, router_bits = 8, threads = 0;
   int64_t shard_megabytes = 2048;
-  bool exact_norms = false;
+  bool exact_norms = false, force = false;
   std::vector<std::string> overrides;
 };
 
@@ -57,13 +57,24 @@ Result<quant::Recipe> recipe_of(const QuantizeFlags& flags) {
   return recipe;
 }
 
-/// A load that reads shapes and no weights. What would stop the model from running is said; whoever wants the tensors
-/// of half a model gets them.
-void check_model(const std::filesystem::path& path, const char* what) {
-  const auto checkpoint = quant::Checkpoint::open(path);
-  if (!checkpoint) return;  // quantize itself says so
+/// A load that reads shapes and no weights: what would stop the model from running.
+Status check_model(quant::Checkpoint& checkpoint) {
   exec::RecordingOps ops;
-  if (auto model = models::load_model(**checkpoint, ops); !model) log_warn("{}: {}", what, model.error().message);
+  GALVANI_TRY_VOID(models::load_model(checkpoint, ops));
+  return {};
+}
+
+/// Whoever wants the tensors of half a model has to say so.
+Status check_input(const QuantizeFlags& flags, const std::string& in) {
+  GALVANI_TRY(const auto checkpoint, quant::Checkpoint::open(in));
+  const Status runs = check_model(*checkpoint);
+  if (runs) return {};
+  if (!flags.force)
+    return fail(runs.error().code,
+                "{}\nThis model does not run, and neither would what is made of it; --force writes it all the same",
+                runs.error().message);
+  log_warn("this model does not run, and neither will the result: {}", runs.error().message);
+  return {};
 }
 
 Status quantize(const QuantizeFlags& flags) {
@@ -73,7 +84,7 @@ Status quantize(const QuantizeFlags& flags) {
   GALVANI_TRY(options.recipe, recipe_of(flags));
   if (!flags.tokenizer.empty() && !std::filesystem::is_directory(flags.tokenizer))
     return fail(ErrorCode::kNotFound, "--tokenizer {}: there is no such folder", flags.tokenizer);
-  check_model(options.in, "this model would not run, and neither will the result");
+  GALVANI_TRY_VOID(check_input(flags, options.in));
   options.shard_bytes = flags.shard_megabytes * 1'000'000;
   options.tokenizer = flags.tokenizer;
   options.progress = [bar = ProgressBar("quantizing")](double share) mutable { bar(share); };
@@ -81,7 +92,9 @@ Status quantize(const QuantizeFlags& flags) {
   set_threads(flags.threads);
   catch_interrupts();
   GALVANI_TRY(const quant::QuantizeReport report, quant::quantize_checkpoint(options));
-  check_model(options.out, "what was written would not run");
+  GALVANI_TRY(const auto written, quant::Checkpoint::open(options.out));
+  if (const Status runs = check_model(*written); !runs && !flags.force)
+    log_warn("what was written does not run: {}", runs.error().message);
   std::string text;
   for (const auto& [format, count] : report.matrices) text += fmt::format("  {:>6} matrices {}\n", count, format);
   text += fmt::format("{}: {:.1f} MB in {} file(s), {:.3f} bits a weight\n", flags.out,
@@ -128,6 +141,7 @@ void add_quantize(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"auto", "bf16", "f16", "f32"}));
   verb->add_flag("--exact-norms", flags->exact_norms,
                  "keep the folded 1 + w norms of delta-net families in f32 instead of rounding them as mlx-lm does");
+  verb->add_flag("--force", flags->force, "write it even where the result could not be run");
   verb->add_option("--tokenizer", flags->tokenizer, "folder to copy tokenizer files from (default: the model's)");
   verb->add_option("--shard-size", flags->shard_megabytes,
                    "megabytes a file may reach; a finished one is kept over an interruption (default 2048)")

@@ -68,7 +68,8 @@ Result<ModelText> ModelText::open(const std::string& model, const std::string& t
   if (text || text.error().code != ErrorCode::kNotFound || !std::filesystem::exists(model, ignored)) return text;
   Error error = std::move(text).error();
   error.message +=
-      ". Give --tokenizer FOLDER with the tokenizer.json of the model it was made from, or another .gguf of that model; "
+      ". Give --tokenizer FOLDER with the tokenizer.json of the model it was made from, or another .gguf of that "
+      "model; "
       "without a tokenizer, eval --ids takes token ids";
   return tl::unexpected<Error>(std::move(error));
 }

@@ -16,8 +16,8 @@ struct ModelText {
   std::optional<text::ChatTemplate> chat;  ///< absent when the model has none
   Error no_chat;                           ///< why
 
-  /// `model`: a folder with tokenizer files, or a .gguf file. `tokenizer`, unless empty, is read instead: the same, or a
-  /// tokenizer.json alone (which has no chat template).
+  /// `model`: a folder with tokenizer files, or a .gguf file. `tokenizer`, unless empty, is read instead: the same, or
+  /// a tokenizer.json alone (which has no chat template).
   static Result<ModelText> open(const std::string& model, const std::string& tokenizer = {});
   /// The conversation as the model's template writes it, up to where the assistant's answer begins.
   /// `now`: ISO-8601 clock for the template, empty for the real one.

@@ -109,11 +109,11 @@ Status read_experts(formats::ConfigReader& config, DeepseekConfig& out) {
                 "them can be kept than there are",
                 config.label(), groups, kept, experts);
   if (active > kept * (experts / groups))
-    return fail(ErrorCode::kCorrupt,
-                "{}: num_experts_per_tok is {}, but topk_group {} of n_group {} groups of {} experts leave {} to choose "
-                "from; allowed: 1 to {}",
-                config.label(), active, kept, groups, experts / groups, kept * (experts / groups),
-                kept * (experts / groups));
+    return fail(
+        ErrorCode::kCorrupt,
+        "{}: num_experts_per_tok is {}, but topk_group {} of n_group {} groups of {} experts leave {} to choose "
+        "from; allowed: 1 to {}",
+        config.label(), active, kept, groups, experts / groups, kept * (experts / groups), kept * (experts / groups));
   out.dense_layers = static_cast<int>(std::min<int64_t>(dense, out.common.layers));
   out.mtp_layers = static_cast<int>(mtp);
   moe.experts = {.prefix = "mlp",

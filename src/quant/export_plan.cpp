@@ -102,6 +102,13 @@ class Planner {
         said_type != config.end() && said_type->is_string() ? said_type->get<std::string>() : std::string();
     const auto* family =
         std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return type == f.model_type; });
+    if (type == "gpt_oss")
+      return fail(
+          ErrorCode::kUnsupported,
+          "{}: gpt_oss is not quantized: its gate and up rows alternate within one stack of experts, with biases, "
+          "and there is no rule for splitting them into MLX's gate_proj and up_proj. The published files hold "
+          "the experts, nearly all of the model, in 4.25 bits (MXFP4) already, and run as they are",
+          checkpoint_.path().string());
     if (family == std::end(kFamilies)) {
       std::string known;
       for (const auto& name : exportable_families()) known += (known.empty() ? "" : ", ") + name;

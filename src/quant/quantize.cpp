@@ -24,6 +24,19 @@ using formats::SafetensorsWriter;
 using nlohmann::ordered_json;
 
 constexpr const char* kProgressName = "quantize-progress.json";
+constexpr const char* kIndexName = "model.safetensors.index.json";
+/// Taken over from the model's folder or --tokenizer, where they are.
+constexpr const char* kCopied[] = {"generation_config.json",
+                                   "tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "tokenizer.model",
+                                   "special_tokens_map.json",
+                                   "added_tokens.json",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "chat_template.jinja",
+                                   "chat_template.json",
+                                   "LICENSE"};
 
 /// A checksum against damaged files, not against people: 64-bit FNV-1a over words of eight bytes.
 class Checksum {
@@ -244,7 +257,24 @@ class Quantizer {
                        options_.recipe.str(), options_.shard_bytes);
   }
 
-  /// Finished shards of an earlier run; remains of unfinished files are removed.
+  /// A temporary file that AtomicFile makes for one of the names that a run writes here: NAME.PID.tmp. Anything else is
+  /// someone else's.
+  bool our_temporary(const fs::directory_entry& entry) const {
+    std::error_code ignored;
+    if (!fs::is_regular_file(entry.symlink_status(ignored))) return false;
+    const std::string file = entry.path().filename().string();
+    std::string_view name = file;
+    if (!name.ends_with(".tmp")) return false;
+    name.remove_suffix(4);
+    const size_t dot = name.find_last_not_of("0123456789");
+    if (dot == name.npos || name[dot] != '.' || dot + 1 == name.size()) return false;
+    name = name.substr(0, dot);
+    return name == kProgressName || name == kIndexName || name == "config.json" ||
+           std::any_of(std::begin(kCopied), std::end(kCopied), [&](const char* copied) { return name == copied; }) ||
+           std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) { return name == shard.name; });
+  }
+
+  /// Finished shards of an earlier run; remains of its unfinished files are removed.
   Status read_progress() {
     progress_ = {{"fingerprint", fingerprint()}, {"shards", ordered_json::object()}};
     const fs::path path = partial_ / kProgressName;
@@ -261,13 +291,13 @@ class Quantizer {
     } else {
       // Nothing is known of what lies here: only an empty folder is ours to fill.
       for (const auto& entry : fs::directory_iterator(partial_, ignored))
-        if (entry.path().extension() != ".tmp")
+        if (!our_temporary(entry))
           return fail(ErrorCode::kInvalidArgument, "{} holds files that no run of quantize left there; remove it",
                       partial_.string());
       GALVANI_TRY_VOID(write_text(path, progress_.dump(1)));
     }
     for (const auto& entry : fs::directory_iterator(partial_, ignored))
-      if (entry.path().extension() == ".tmp") fs::remove(entry.path(), ignored);
+      if (our_temporary(entry)) fs::remove(entry.path(), ignored);
     return {};
   }
 
@@ -343,21 +373,10 @@ class Quantizer {
   }
 
   Status copy_files() {
-    static constexpr const char* kNames[] = {"generation_config.json",
-                                             "tokenizer.json",
-                                             "tokenizer_config.json",
-                                             "tokenizer.model",
-                                             "special_tokens_map.json",
-                                             "added_tokens.json",
-                                             "vocab.json",
-                                             "merges.txt",
-                                             "chat_template.jinja",
-                                             "chat_template.json",
-                                             "LICENSE"};
     std::error_code ignored;
     const bool folder = fs::is_directory(options_.in, ignored);
     const fs::path tokenizer = options_.tokenizer.empty() && folder ? options_.in : options_.tokenizer;
-    for (const char* name : kNames) {
+    for (const char* name : kCopied) {
       const bool generation = std::string_view(name) == "generation_config.json";
       const fs::path& from = generation && folder ? options_.in : tokenizer;
       if (from.empty() || !fs::exists(from / name, ignored)) continue;
@@ -376,7 +395,7 @@ class Quantizer {
       for (const Item& item : shard.items)
         for (const auto& tensor : item.tensors()) weight_map[tensor.name] = shard.name;
     const ordered_json index = {{"metadata", {{"total_size", report_.bytes}}}, {"weight_map", std::move(weight_map)}};
-    GALVANI_TRY_VOID(write_text(partial_ / "model.safetensors.index.json", index.dump(1) + "\n"));
+    GALVANI_TRY_VOID(write_text(partial_ / kIndexName, index.dump(1) + "\n"));
     GALVANI_TRY_VOID(write_text(partial_ / "config.json", plan_.config.dump(1) + "\n"));
     GALVANI_TRY_VOID(copy_files());
     GALVANI_TRY_VOID(sync_folder(partial_));

@@ -270,7 +270,8 @@ TEST(Eval, PerplexityRefusesWhatItCannotScore) {
   };
   expect_error(2, with({}), {"--ids IDS.npy or --text FILE"});
   expect_error(2, with({"--ids", ids, "--text", ids}), {"either"});
-  expect_error(1, with({"--ids", ids}), {"ids.npy: 100 ids are too few", "1 window(s) of 512 take 513", "a smaller --window"});
+  expect_error(1, with({"--ids", ids}),
+               {"ids.npy: 100 ids are too few", "1 window(s) of 512 take 513", "a smaller --window"});
   expect_error(1, with({"--ids", ids, "--window", "32", "--windows", "4"}), {"4 window(s) of 32 take 129"});
   expect_error(2, with({"--ids", ids, "--window", "1"}), {"--window"});
   expect_error(2, with({"--ids", ids, "--window", "32", "--convention", "other"}), {"other"});

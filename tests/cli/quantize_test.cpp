@@ -261,11 +261,14 @@ TEST(Quantize, AKilledRunIsTakenUpAgain) {
              R"({"model_type":"llama","tie_word_embeddings":true,"dtype":"float32","hidden_size":512,
                  "num_attention_heads":8})");
   const auto command = [&](const std::string& out) {
-    return Words{"quantize", "-m", scratch / "in", "-o", scratch / out, "--bits", "8", "--shard-size", "1", "-t", "1"};
+    return Words{"quantize",     "-m", scratch / "in", "-o", scratch / out, "--bits", "8",
+                 "--shard-size", "1",  "-t",           "1",  "--force"};  // there is no whole layer
   };
   ASSERT_EQ(run(command("whole")).code, 0);
   EXPECT_EQ(fs::file_size(scratch / "whole" / "model-00001-of-00006.safetensors") / 100000, 5u);
 
+  const char* const kForeign[] = {"notes.tmp", "model-00002-of-00006.safetensors.tmp",
+                                  "model-00009-of-00006.safetensors.9.tmp", "config.json.9x.tmp", ".9.tmp"};
   const fs::path partial = scratch / "killed.partial";
   int kills = 0;
   for (int delay = 1; delay < 400 && !fs::exists(scratch / "killed"); delay += 3) {
@@ -300,12 +303,18 @@ TEST(Quantize, AKilledRunIsTakenUpAgain) {
     std::string bytes = read_file(first);
     bytes[bytes.size() - 100] = static_cast<char>(bytes[bytes.size() - 100] ^ 1);
     write_file(first, bytes);
+    // What a run left unfinished goes; what only looks like it stays, and goes on into the output.
     write_file(partial / "model-00002-of-00006.safetensors.99.tmp", "left behind");
-    expect_error(2, {"quantize", "-m", scratch / "in", "-o", scratch / "killed", "--bits", "4"},
+    for (const char* foreign : kForeign) write_file(partial / foreign, "mine");
+    expect_error(2, {"quantize", "-m", scratch / "in", "-o", scratch / "killed", "--bits", "4", "--force"},
                  {"killed.partial", "another run", "remove the folder"});
     const Outcome outcome = run(command("killed"));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_NE(outcome.err.find("is damaged; it is written again"), std::string::npos) << outcome.err;
+    for (const char* foreign : kForeign) {
+      EXPECT_EQ(read_file(scratch / "killed" / foreign), "mine");
+      fs::remove(scratch / "killed" / foreign);
+    }
   }
   expect_same_tensors(scratch / "killed", scratch / "whole");
   EXPECT_EQ(read_file(scratch / "killed" / "config.json"), read_file(scratch / "whole" / "config.json"));
@@ -324,13 +333,14 @@ TEST(Quantize, AnInterruptKeepsWhatIsDone) {
       std::this_thread::sleep_for(std::chrono::microseconds(500));
     kill(child, SIGINT);
   };
-  const Outcome outcome = run({"quantize", "-m", model, "-o", scratch / "out", "-t", "1"}, setting);
+  const Outcome outcome = run({"quantize", "-m", model, "-o", scratch / "out", "-t", "1", "--force"}, setting);
   if (outcome.code != 0 &&
       outcome.code != -SIGINT) {  // else it was quicker than the signal, or slower than the handler
     EXPECT_EQ(outcome.code, 1);
     EXPECT_NE(outcome.err.find("the same command goes on"), std::string::npos) << outcome.err;
   }
-  ASSERT_EQ(outcome.code == 0 ? 0 : run({"quantize", "-m", model, "-o", scratch / "out", "-t", "1"}).code, 0);
+  ASSERT_EQ(outcome.code == 0 ? 0 : run({"quantize", "-m", model, "-o", scratch / "out", "-t", "1", "--force"}).code,
+            0);
   EXPECT_TRUE(fs::exists(scratch / "out" / "config.json"));
 }
 
@@ -340,7 +350,7 @@ TEST(Quantize, WeightsThatAreNoNumbersAreNamed) {
   const auto refused = [&](const std::string& name, float value, const Words& flags, const Words& needles) {
     weights[3 * 64 + 5] = value;
     const fs::path model = one_matrix_model(scratch, name, weights, 8, 64);
-    Words words = {"quantize", "-m", model, "-o", scratch / (name + "-out")};
+    Words words = {"quantize", "-m", model, "-o", scratch / (name + "-out"), "--force"};
     words.insert(words.end(), flags.begin(), flags.end());
     expect_error(1, words, needles);
     EXPECT_FALSE(fs::exists(scratch / (name + "-out")));
@@ -371,6 +381,11 @@ TEST(Quantize, TheOutputAppearsWholeOrNotAtAll) {
   write_file(scratch / "taken.partial" / "note", "mine");
   expect_error(2, {"quantize", "-m", model, "-o", scratch / "taken"}, {"taken.partial holds files"});
   EXPECT_EQ(read_file(scratch / "taken.partial" / "note"), "mine");
+  // Nor is a temporary file that no run of this made taken for one of its own.
+  fs::remove(scratch / "taken.partial" / "note");
+  write_file(scratch / "taken.partial" / "other.tmp", "mine");
+  expect_error(2, {"quantize", "-m", model, "-o", scratch / "taken"}, {"taken.partial holds files"});
+  EXPECT_EQ(read_file(scratch / "taken.partial" / "other.tmp"), "mine");
   write_file(scratch / "blocked.partial", "mine");
   expect_error(1, {"quantize", "-m", model, "-o", scratch / "blocked"}, {"blocked.partial is in the way"});
   // An empty folder of that name is no loss; a name with a slash behind it is the same folder.
@@ -396,6 +411,26 @@ TEST(Quantize, AFullDiskIsAnErrorAndCanBeResumed) {
   EXPECT_FALSE(fs::exists(scratch / "out"));
   EXPECT_EQ(run(command).code, 0);
   expect_same_tensors(scratch / "out", model_data("mlx/llama-4-64-affine"));
+}
+
+TEST(Quantize, WhatWouldNotRunIsWrittenOnlyByForce) {
+  const Scratch scratch;
+  const fs::path half = scratch / "half";
+  fs::copy(model_data("hf/llama"), half);
+  auto config = nlohmann::json::parse(read_file(half / "config.json"));
+  config["num_hidden_layers"] = 3;  // of which the file holds two
+  write_file(half / "config.json", config.dump());
+  Words words = {"quantize", "-m", half, "-o", scratch / "out"};
+  expect_error(1, words, {"model.layers.2.", "This model does not run", "--force"});
+  EXPECT_EQ(scratch.names_with("out"), Words{});
+  words.emplace_back("--force");
+  const Outcome forced = run(words);
+  EXPECT_EQ(forced.code, 0) << forced.err;
+  EXPECT_NE(forced.err.find("neither will the result"), std::string::npos) << forced.err;
+  expect_same_tensors(scratch / "out", model_data("mlx/llama-4-64-affine"));
+  // Runs, and has no rule: the reason is its own.
+  expect_error(1, {"quantize", "-m", model_data("hf/gpt_oss"), "-o", scratch / "oss"},
+               {"gpt_oss is not quantized", "gate and up rows alternate", "MXFP4"});
 }
 
 TEST(Quantize, RefusesWhatMakesNoSense) {
