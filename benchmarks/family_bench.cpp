@@ -7,7 +7,8 @@
 // summed on all threads: the 90th percentile of its rate is the limit, and no step finds weights that the one before it
 // left in a cache. Bytes of a step: dense weights once; of experts those that a token of the step has chosen
 // (expert_counts before and after); keys and values of the sequences' past; recurrent state, read and written. All as
-// packed in memory.
+// packed in memory. Of mixtures: how many experts a step reads over all layers, and the busiest one's share of its
+// layer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 
 #include "core/parallel.h"
 #include "device/cpu_caps.h"
+#include "engine/expert_use.h"
 #include "engine/runner.h"
 #include "exec/batch.h"
 #include "kernels/common/large_pages.h"
@@ -98,19 +100,6 @@ Bytes take_apart(engine::Runner& runner, int top_k) {
   return bytes;
 }
 
-/// Tokens so far that each expert has served, one layer after another.
-std::vector<uint64_t> expert_counts(engine::Runner& runner) {
-  std::vector<uint64_t> all;
-  for (const auto& layer : runner.ops().expert_counts()) all.insert(all.end(), layer.begin(), layer.end());
-  return all;
-}
-
-int differing(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
-  int count = 0;
-  for (size_t i = 0; i < b.size(); ++i) count += i >= a.size() || a[i] != b[i];
-  return count;
-}
-
 struct Options {
   int steps = 24;
   std::string act = "auto", json;
@@ -121,6 +110,12 @@ constexpr int kPrompt = 8, kWarm = 3;
 
 struct Step {
   double seconds = 0, bytes = 0, read = 0;
+  int64_t experts = 0;  ///< whose weights it read, over all layers
+};
+
+struct Decoded {
+  std::vector<Step> steps;
+  double busiest = 0;  ///< over the steps that count, the busiest expert's share of its layer's tokens
 };
 
 /// One step of `tokens` more tokens for every sequence.
@@ -137,8 +132,7 @@ Status forward(engine::Runner& runner, const std::vector<exec::SeqId>& ids, int 
   return {};
 }
 
-Result<std::vector<Step>> decode(engine::Runner& runner, ReadLimit& limit, int sequences, const Options& options,
-                                 int top_k) {
+Result<Decoded> decode(engine::Runner& runner, ReadLimit& limit, int sequences, const Options& options, int top_k) {
   std::mt19937 random(17);
   std::vector<exec::SeqId> ids;
   for (int i = 0; i < sequences; ++i) {
@@ -148,19 +142,23 @@ Result<std::vector<Step>> decode(engine::Runner& runner, ReadLimit& limit, int s
   }
   if (auto done = forward(runner, ids, kPrompt, random); !done) return tl::unexpected(done.error());
   const Bytes bytes = take_apart(runner, top_k);
-  std::vector<Step> steps;
+  Decoded decoded;
+  engine::ExpertCounts first;
   for (int i = 0; i < kWarm + options.steps; ++i) {
     Step step{.read = limit.measure()};
-    const auto before = expert_counts(runner);
+    const engine::ExpertCounts before = runner.ops().expert_counts();
+    if (i == kWarm) first = before;
     const double start = now();
     if (auto done = forward(runner, ids, 1, random); !done) return tl::unexpected(done.error());
     step.seconds = now() - start;
-    step.bytes = bytes.dense + bytes.expert * differing(before, expert_counts(runner)) +
+    step.experts = engine::experts_read(engine::counted_since(before, runner.ops().expert_counts()));
+    step.bytes = bytes.dense + bytes.expert * static_cast<double>(step.experts) +
                  sequences * (bytes.token_past * (kPrompt + i + 1) + 2 * bytes.state);
-    if (i >= kWarm) steps.push_back(step);
+    if (i >= kWarm) decoded.steps.push_back(step);
   }
+  decoded.busiest = engine::busiest_share(engine::counted_since(first, runner.ops().expert_counts()));
   for (const exec::SeqId id : ids) runner.state().release(id);
-  return steps;
+  return decoded;
 }
 
 int experts_per_token(const nlohmann::json& config) {
@@ -184,30 +182,35 @@ bool run(const std::string& path, ReadLimit& limit, const Options& options, nloh
   }
   const int top_k = experts_per_token((*runner)->checkpoint().config());
   for (const int sequences : {1, 4, 16}) {
-    auto steps = decode(**runner, limit, sequences, options, top_k);
-    if (!steps) {
-      std::fprintf(stderr, "%s: %s\n", path.c_str(), steps.error().message.c_str());
+    auto decoded = decode(**runner, limit, sequences, options, top_k);
+    if (!decoded) {
+      std::fprintf(stderr, "%s: %s\n", path.c_str(), decoded.error().message.c_str());
       return false;
     }
     std::vector<double> ms, rates, reads, megabytes;
     nlohmann::json repetitions = nlohmann::json::array();
-    for (const Step& step : *steps) {
+    std::vector<int64_t> experts;
+    for (const Step& step : decoded->steps) {
+      experts.push_back(step.experts);
       ms.push_back(step.seconds * 1e3), rates.push_back(step.bytes / step.seconds / 1e9);
       reads.push_back(step.read), megabytes.push_back(step.bytes / 1e6);
-      repetitions.push_back({{"ms", ms.back()}, {"mb", megabytes.back()}, {"read_gbs", step.read}});
+      repetitions.push_back(
+          {{"ms", ms.back()}, {"mb", megabytes.back()}, {"read_gbs", step.read}, {"experts", step.experts}});
     }
     const double best = *std::ranges::max_element(rates);
     // Neighbours on the memory bus slow some of the sums down: near the best of them is what the machine can do.
     std::ranges::sort(reads);
     const double limit_gbs = reads[reads.size() * 9 / 10];
-    fmt::print("{:<14} {:>3} {:>6} {:>8.1f} {:>9.2f} {:>7.1f} {:>7.1f} {:>7.1f} {:>6.0f} %\n", (*runner)->info().family,
-               sequences, (*runner)->info().weight_bytes / 1000000, median(megabytes), median(ms), median(rates), best,
-               limit_gbs, 100 * median(rates) / limit_gbs);
+    fmt::print("{:<14} {:>3} {:>6} {:>8.1f} {:>9.2f} {:>7.1f} {:>7.1f} {:>7.1f} {:>6.0f} % {:>8} {:>6.1f} %\n",
+               (*runner)->info().family, sequences, (*runner)->info().weight_bytes / 1000000, median(megabytes),
+               median(ms), median(rates), best, limit_gbs, 100 * median(rates) / limit_gbs, median(experts),
+               100 * decoded->busiest);
     std::fflush(stdout);
     rows.push_back({{"family", (*runner)->info().family},
                     {"sequences", sequences},
                     {"act", (*runner)->info().act},
                     {"weight_bytes", (*runner)->info().weight_bytes},
+                    {"busiest_expert", decoded->busiest},
                     {"steps", repetitions}});
   }
   return true;
@@ -239,8 +242,8 @@ int main(int argc, char** argv) {
   std::vector<double> reads;
   for (int i = 0; i < 9; ++i) reads.push_back(limit.measure());
   fmt::print("{}; {} threads; reads {:.1f} GB/s\n", cpu_caps_str(cpu_caps()), threads(), median(reads));
-  fmt::print("{:<14} {:>3} {:>6} {:>8} {:>9} {:>7} {:>7} {:>7} {:>8}\n", "family", "seq", "MB", "MB/step", "ms/step",
-             "GB/s", "best", "read", "share");
+  fmt::print("{:<14} {:>3} {:>6} {:>8} {:>9} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}\n", "family", "seq", "MB", "MB/step",
+             "ms/step", "GB/s", "best", "read", "share", "experts", "busiest");
   nlohmann::json rows = nlohmann::json::array();
   bool good = true;
   for (const std::string& model : options.models) good = run(model, limit, options, rows) && good;

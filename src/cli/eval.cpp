@@ -10,6 +10,7 @@
 #include "cli/text_input.h"
 #include "core/error.h"
 #include "engine/evaluate.h"
+#include "engine/expert_use.h"
 #include "formats/atomic_file.h"
 #include "formats/npy.h"
 
@@ -91,11 +92,6 @@ ordered_json layers_json(engine::Runner& runner) {
   return layers;
 }
 
-bool has_experts(engine::Runner& runner) {
-  const auto& counts = runner.ops().expert_counts();
-  return std::any_of(counts.begin(), counts.end(), [](const auto& layer) { return !layer.empty(); });
-}
-
 ordered_json report_json(const EvalFlags& flags, engine::Runner& runner, const engine::EvalResult& result) {
   const EngineInfo& info = runner.info();
   ordered_json json = {{"ppl", number(result.ppl)},
@@ -122,7 +118,7 @@ ordered_json report_json(const EvalFlags& flags, engine::Runner& runner, const e
                        {"kl_max", number(result.against->kl_max)},
                        {"top1_agreement", number(result.against->top1_agreement)}};
   if (runner.ops().options().count_activations) json["activations"] = layers_json(runner);
-  if (has_experts(runner)) json["experts"] = runner.ops().expert_counts();
+  if (const auto& counts = runner.ops().expert_counts(); !engine::expert_use(counts).empty()) json["experts"] = counts;
   return json;
 }
 
@@ -141,23 +137,6 @@ std::string activation_text(engine::Runner& runner) {
   return text + fmt::format("  {:>8} {:>14} {:>12} {:>12}\n", "all", all.values, all.non_finite, all.saturated);
 }
 
-// Shares of the tokens each layer's experts served: the extremes, and how many served none.
-std::string expert_text(engine::Runner& runner) {
-  std::string text = fmt::format("\ntokens by expert\n  {:>8} {:>8} {:>10} {:>10} {:>10} {:>8}\n", "layer", "experts",
-                                 "least", "mean", "most", "unused");
-  const auto& counts = runner.ops().expert_counts();
-  for (size_t layer = 0; layer < counts.size(); ++layer) {
-    const auto& experts = counts[layer];
-    if (experts.empty()) continue;
-    uint64_t total = 0;
-    for (const uint64_t count : experts) total += count;
-    const auto [least, most] = std::minmax_element(experts.begin(), experts.end());
-    text += fmt::format("  {:>8} {:>8} {:>10} {:>10} {:>10} {:>8}\n", layer, experts.size(), *least,
-                        total / experts.size(), *most, std::count(experts.begin(), experts.end(), 0u));
-  }
-  return text;
-}
-
 std::string report_text(engine::Runner& runner, const engine::EvalResult& result) {
   const EngineInfo& info = runner.info();
   std::string text =
@@ -173,7 +152,8 @@ std::string report_text(engine::Runner& runner, const engine::EvalResult& result
         c.reference_ppl, c.ppl_ratio, c.kl_mean, c.kl_p999, c.kl_max, 100 * c.top1_agreement);
   }
   if (runner.ops().options().count_activations) text += activation_text(runner);
-  if (has_experts(runner)) text += expert_text(runner);
+  if (const std::string experts = engine::expert_use_table(runner.ops().expert_counts()); !experts.empty())
+    text += "\n" + experts;
   return text;
 }
 
