@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "core/error.h"
 #include "exec/cpu_ops.h"
@@ -55,6 +56,7 @@ enum class Differs { kGate, kUp, kDown, kDownBias };
 struct Built {
   std::unique_ptr<Ops> ops;
   MoeLayer layer;
+  int64_t expert_bytes = 0;  ///< of one expert, both products, as packed
 };
 
 Built build(Differs differs, const char* arm) {
@@ -80,8 +82,10 @@ Built build(Differs differs, const char* arm) {
   layer.router.experts = kExperts;
   layer.router.top_k = kTopK;
   layer.router.renormalize = true;
+  const int64_t before = built.ops->weight_bytes();
   layer.gate_up = *built.ops->load_stack("gate_up", gate_up, kTopK);
   layer.down = *built.ops->load_stack("down", down, kTopK);
+  built.expert_bytes = (built.ops->weight_bytes() - before) / kExperts;
   return built;
 }
 
@@ -131,6 +135,42 @@ TEST(MoeOps, EveryExpertIsReachedByItsOwnIndex) {
   for (const Differs differs : {Differs::kGate, Differs::kUp, Differs::kDown, Differs::kDownBias})
     for (const char* arm : {"auto", "ref", "rows", "panel"})
       for (const int64_t rows : {1, 2, 5, 33, 200}) expect_own_experts(differs, arm, rows);
+}
+
+/// What the brief of the layer promises: of every expert that some token of the step has chosen, the weights are walked
+/// once, whether one token chose it or two hundred; of the others nothing is.
+TEST(MoeOps, EachChosenExpertIsReadOnceAStep) {
+  for (const char* arm : {"auto", "ref", "rows", "panel"}) {
+    Built built = build(Differs::kDown, arm);
+    // As packed: the router is one matrix, the stacks kExperts equal ones.
+    const auto all = static_cast<uint64_t>(built.ops->weight_bytes());
+    const auto router = all - static_cast<uint64_t>(built.expert_bytes) * kExperts;
+    auto state = State::create({}, {.context = 64, .max_sequences = 1, .max_chunk = 64}, host_memory());
+    ASSERT_TRUE(state.has_value());
+    for (const int64_t rows : {1, 2, 3, 5, 17, 33, 200}) {
+      for (const bool same : {true, false}) {  // all tokens want the same three experts, or each its own
+        std::vector<float> x(static_cast<size_t>(rows * kHidden), 0.0f);
+        std::set<int> wanted;
+        for (int64_t t = 0; t < rows; ++t)
+          for (int j = 0; j < kTopK; ++j) {
+            const int e = chosen(same ? 0 : t, j);
+            wanted.insert(e);
+            x[static_cast<size_t>(t * kHidden + e)] = static_cast<float>(3 - j);
+          }
+        Batch batch;
+        built.ops->begin_step(batch, **state);
+        built.ops->begin_layer(0);
+        const uint64_t before = kernels::qmatmul_bytes_walked();
+        built.ops->moe({x.data(), rows, kHidden, kHidden}, std::nullopt, built.layer);
+        const uint64_t walked = kernels::qmatmul_bytes_walked() - before;
+        ASSERT_TRUE(built.ops->finish_step().has_value());
+        if (same) ASSERT_EQ(wanted.size(), 3u);
+        if (!same && rows >= kExperts) ASSERT_EQ(wanted.size(), size_t{kExperts});
+        EXPECT_EQ(walked, router + wanted.size() * static_cast<uint64_t>(built.expert_bytes))
+            << arm << ", " << rows << " tokens, " << wanted.size() << " experts";
+      }
+    }
+  }
 }
 
 // The router's own input: x itself or what the experts read, through its own norm or not.

@@ -1,6 +1,7 @@
 #include "kernels/qmatmul/qmatmul.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/error.h"
@@ -66,6 +67,8 @@ Job make_job(const CpuMatrix& matrix, CpuInput::Impl& x, int64_t x_row, int64_t 
   return {&w, entry(plan.variant), x_row, m, y, w.packed_bytes / w.blocks * (m + 1)};
 }
 
+std::atomic<uint64_t> bytes_walked{0};
+
 /// Threads take equal shares of the cost; each share is a run of blocks that may span matrices.
 void run_jobs(std::span<const Job> jobs, const CpuInput::Impl& x, int64_t y_stride) {
   int64_t total = 0, blocks = 0;
@@ -73,17 +76,23 @@ void run_jobs(std::span<const Job> jobs, const CpuInput::Impl& x, int64_t y_stri
   const int64_t team = std::min<int64_t>(threads(), blocks);
   parallel_for(team, 1, [&](int64_t begin, int64_t end, int) {
     const int64_t first = total * begin / team, last = total * end / team;
-    int64_t start = 0;
+    int64_t start = 0, bytes = 0;
     for (const Job& job : jobs) {
       const int64_t b0 = job.block_at(first - start), b1 = job.block_at(last - start);
-      if (b0 < b1) job.arm({*job.w, b0, b1, {x, job.x_row, job.m}, job.y, y_stride});
+      if (b0 < b1) {
+        job.arm({*job.w, b0, b1, {x, job.x_row, job.m}, job.y, y_stride});
+        bytes += job.w->packed_bytes * b1 / job.w->blocks - job.w->packed_bytes * b0 / job.w->blocks;
+      }
       start += job.cost();
       if (start >= last) break;
     }
+    bytes_walked.fetch_add(static_cast<uint64_t>(bytes), std::memory_order_relaxed);
   });
 }
 
 }  // namespace
+
+uint64_t qmatmul_bytes_walked() noexcept { return bytes_walked.load(std::memory_order_relaxed); }
 
 std::optional<QmatmulArm> qmatmul_arm_from_name(std::string_view name) {
   for (const QmatmulArm arm : {QmatmulArm::kAuto, QmatmulArm::kRef, QmatmulArm::kRows, QmatmulArm::kPanel})

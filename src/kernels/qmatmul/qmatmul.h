@@ -77,6 +77,10 @@ struct QmatmulItem {
 void qmatmul_grouped(std::span<const QmatmulItem> items, const CpuInput& x, float* y, int64_t y_stride,
                      QmatmulArm arm = QmatmulArm::kAuto);
 
+/// Bytes of packed weights that the functions above and below have walked over since the process began: each block of
+/// rows counts every time that an arm is handed it, however many tokens it multiplies there.
+uint64_t qmatmul_bytes_walked() noexcept;
+
 /// Computes on the thread pool. `arm` forces one; every arm exists for every matrix and arithmetic.
 void qmatmul(const CpuMatrix& w, const float* x, int64_t m, int64_t x_stride, float* y, int64_t y_stride,
              Arithmetic arithmetic, QmatmulArm arm = QmatmulArm::kAuto);
