@@ -22,15 +22,8 @@ Result<std::unique_ptr<Model>> load_qwen3_5(quant::Checkpoint& checkpoint, exec:
 
 Result<std::unique_ptr<Model>> load_qwen3_5_moe(quant::Checkpoint& checkpoint, exec::Ops& ops,
                                                 const Progress& progress) {
-  formats::ConfigReader config(checkpoint.config(), checkpoint.path().string());
   // Every layer has experts; an intermediate_size, where there is one, is read by nobody.
-  GALVANI_TRY(const CommonConfig common, read_common(config, {.eps = 1e-6, .inner = 1}));
-  GALVANI_TRY(const exec::Activation activation, read_activation(config, "hidden_act", "silu"));
-  Loader loader(checkpoint, ops, common.layers, progress);
-  GALVANI_TRY(DecoderSpec spec, read_hybrid(config, "qwen3_5_moe", common, loader));
-  GALVANI_TRY_VOID(add_experts(config, common, activation, spec));
-  GALVANI_TRY_VOID(config.finish());
-  return load_decoder(std::move(spec), loader);
+  return load_hybrid_moe(checkpoint, ops, progress, "qwen3_5_moe", 1);
 }
 
 }  // namespace galvani::models

@@ -102,4 +102,16 @@ Status add_experts(formats::ConfigReader& config, const CommonConfig& common, ex
   return {};
 }
 
+Result<std::unique_ptr<Model>> load_hybrid_moe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress,
+                                               const std::string& family, int64_t dense_width) {
+  formats::ConfigReader config(checkpoint.config(), checkpoint.path().string());
+  GALVANI_TRY(const CommonConfig common, read_common(config, {.eps = 1e-6, .inner = dense_width}));
+  GALVANI_TRY(const exec::Activation activation, read_activation(config, "hidden_act", "silu"));
+  Loader loader(checkpoint, ops, common.layers, progress);
+  GALVANI_TRY(DecoderSpec spec, read_hybrid(config, family, common, loader));
+  GALVANI_TRY_VOID(add_experts(config, common, activation, spec));
+  GALVANI_TRY_VOID(config.finish());
+  return load_decoder(std::move(spec), loader);
+}
+
 }  // namespace galvani::models

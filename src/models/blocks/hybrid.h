@@ -17,4 +17,8 @@ Result<DecoderSpec> read_hybrid(formats::ConfigReader& config, const std::string
 Status add_experts(formats::ConfigReader& config, const CommonConfig& common, exec::Activation activation,
                    DecoderSpec& spec);
 
+/// A whole model of such layers with experts. `dense_width`: intermediate_size where the config does not say it.
+Result<std::unique_ptr<Model>> load_hybrid_moe(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress,
+                                               const std::string& family, int64_t dense_width);
+
 }  // namespace galvani::models
