@@ -163,7 +163,11 @@ Status inspect(const InspectFlags& flags) {
       .max_sequences = flags.sequences};
   GALVANI_TRY(state.kv_dtype, engine::kv_type(flags.model.kv, "auto"));
   print_state(model->state_spec(), state);
-  if (target) print_device_plans(*target, *model, ops, state.kv_dtype);
+  if (target) {
+    // What `auto` takes there, which need not be what it takes here.
+    const DType own = target->caps.has(Feature::kBf16) ? DType::kBF16 : DType::kF16;
+    print_device_plans(*target, *model, ops, flags.model.kv == "auto" ? own : state.kv_dtype);
+  }
   return {};
 }
 
