@@ -255,6 +255,12 @@ TEST(BrokenExperts, AreNamed) {
   EditedCheckpoint top_k("hf/qwen3_moe");
   top_k.config["num_experts_per_tok"] = 9;
   expect_error(top_k, {"'num_experts_per_tok' is 9", "8 experts to choose from; allowed: 1 to 8"});
+  EditedCheckpoint other_name("hf/gpt_oss");
+  other_name.config["experts_per_token"] = 5;
+  expect_error(other_name, {"'experts_per_token' is 5", "4 experts to choose from; allowed: 1 to 4"});
+  EditedCheckpoint reach("hf/deepseek_v3");
+  reach.config["num_experts_per_tok"] = 5;
+  expect_error(reach, {"num_experts_per_tok is 5", "topk_group 2 of n_group 4 groups of 2", "allowed: 1 to 4"});
 
   EditedCheckpoint two_counts("hf/qwen3_moe");
   two_counts.config["num_experts"] = 4;
