@@ -62,7 +62,9 @@ class QuantizedExperts : public ::testing::TestWithParam<Case> {
       const std::string module = name.substr(0, name.size() - std::string(".weight").size());
       std::string format;
       const auto values = values_of(module, tensor.shape[0], tensor.shape[1], nullptr, &format);
-      if (module.ends_with("mlp.gate")) EXPECT_EQ(format, GetParam().router) << module;
+      if (module.ends_with("mlp.gate")) {
+        EXPECT_EQ(format, GetParam().router) << module;
+      }
       tensor = f32(tensor.shape, values);
     }
     for (const int layer : {1, 2})
