@@ -14,6 +14,8 @@ const char* scale_name(kernels::A16Scale scale) {
     case kernels::A16Scale::kBF16: return "bf16";
     case kernels::A16Scale::kF16: return "f16";
     case kernels::A16Scale::kF32: return "f32";
+    case kernels::A16Scale::kE8M0: return "e8m0";
+    case kernels::A16Scale::kE5M3: return "e5m3";
   }
   return "?";
 }

@@ -109,7 +109,7 @@ Status Blas::multiply(Stream& stream, const DenseProduct& p, void* workspace) {
     return fail(ErrorCode::kInvalidArgument, "a dense product of {} × {} × {}: every dimension must be at least 1", p.m,
                 p.n, p.k);
   GALVANI_TRY(const Plan* plan, this->plan(p));
-  const float alpha = 1.0f, beta = p.add ? 1.0f : 0.0f;
+  const float alpha = p.factor, beta = p.add ? 1.0f : 0.0f;
   return check(
       cublasLtMatmul(static_cast<cublasLtHandle_t>(handle_), plan->operation, &alpha, p.w, plan->w, p.x, plan->x, &beta,
                      p.y, plan->y, p.y, plan->y, &plan->algorithm, workspace, kWorkspaceBytes, stream.handle()),

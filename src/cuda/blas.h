@@ -10,7 +10,7 @@
 
 namespace galvani::cuda {
 
-/// y[m, n] (+)= Σ_k x[m, k] · w[n, k], row-major, sums in f32.
+/// y[m, n] (+)= factor · Σ_k x[m, k] · w[n, k], row-major, sums in f32.
 struct DenseProduct {
   int64_t m = 0, n = 0, k = 0;
   const void* x = nullptr;
@@ -22,6 +22,7 @@ struct DenseProduct {
   DType in = DType::kBF16;  ///< of x and w: bf16, f16 or f32
   DType out = DType::kF32;  ///< f32, or as `in`
   bool add = false;         ///< y += instead of y =
+  float factor = 1;
 };
 
 /// One cuBLASLt handle. One thread at a time; calls can be captured.

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/attention/attention_cuda.h"
-#include "kernels/qmatmul/a16_pack.h"
+#include "kernels/qmatmul/qmatmul_cuda.h"
 #include "kernels/qmatmul/qmatmul_cuda_text.h"
 
 namespace galvani::exec {
@@ -12,14 +12,10 @@ namespace {
 
 using Call = RecordingOps::Call;
 
-/// The format that A16 packing gives an affine matrix; none for the other kinds.
+/// The format that A16 packing gives a matrix of affine or float codes; none for the other kinds.
 std::optional<kernels::A16Format> a16_of(const quant::MatrixSource& matrix) {
-  const auto format = kernels::a16_format_of(matrix);
+  const auto format = kernels::qmatmul_cuda_format_of(matrix);
   return format ? std::optional(*format) : std::nullopt;
-}
-
-bool same(const kernels::A16Format& a, const kernels::A16Format& b) {
-  return a.bits == b.bits && a.group == b.group && a.scale == b.scale;
 }
 
 std::string product_plan(const DeviceCaps& caps, const Call& call) {
@@ -32,12 +28,13 @@ std::string product_plan(const DeviceCaps& caps, const Call& call) {
     size_t end = i;
     for (; end < call.parts.size(); ++end) {
       const auto other = a16_of(*call.parts[end]);
-      if (other.has_value() != format.has_value() || (format && !same(*format, *other))) break;
+      if (other != format) break;
       rows += call.parts[end]->rows();
     }
     if (format) {
       kernels::QmatmulCudaProblem problem;
       problem.m = call.rows, problem.n = rows, problem.k = call.in, problem.format = *format;
+      problem.kind = kernels::weight_kind_of(*format);
       problem.arithmetic = caps.has(Feature::kBf16) ? kernels::Arithmetic::kBF16 : kernels::Arithmetic::kF16;
       add(kernels::qmatmul_cuda_plan_text(caps, problem, kernels::PlanDetail::kReasons));
     } else {

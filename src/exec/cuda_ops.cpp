@@ -162,9 +162,9 @@ Status CudaOps::finish_loading() {
   bool dense = false;
   for (const CudaLinear& linear : linears_)
     for (const CudaSegment& segment : linear.segments) {
-      dense |= !segment.affine && segment.type == act_type_;
+      dense |= !segment.packed && segment.type == act_type_;
       // The output head is multiplied for few rows alone; it is not worth a workspace.
-      const int64_t bytes = segment.affine ? segment.rows * linear.cols * 2 : 0;
+      const int64_t bytes = segment.packed ? segment.rows * linear.cols * 2 : 0;
       if (bytes <= kMostExpanded) largest = std::max(largest, bytes);
     }
   GALVANI_TRY(qmatmul_, kernels::QmatmulCuda::create(

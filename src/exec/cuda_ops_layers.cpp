@@ -60,8 +60,8 @@ Act CudaOps::multiply(const Act& x, LinearRef ref) {
   for (const CudaSegment& segment : linear.segments) {
     float* out = floats(y) + segment.first_row;
     run([&]() -> Status {
-      if (segment.affine)
-        return qmatmul_->run(stream_, *segment.affine, {in.data, x.rows, in.stride}, options_.arithmetic,
+      if (segment.packed)
+        return qmatmul_->run(stream_, *segment.packed, {in.data, x.rows, in.stride}, options_.arithmetic,
                              {.data = out, .stride = y.stride});
       return multiply_dense(segment, linear.cols, in, out, y.stride);
     });

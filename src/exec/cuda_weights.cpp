@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "kernels/qmatmul/a16_pack.h"
+#include "core/log.h"
 
 namespace galvani::exec {
 namespace {
@@ -89,20 +89,22 @@ Status Uploader::finish() {
 
 namespace {
 
-bool same(const kernels::A16Format& a, const kernels::A16Format& b) {
-  return a.bits == b.bits && a.group == b.group && a.scale == b.scale;
-}
-
 /// One part as it is multiplied.
 Result<CudaSegment> upload_segment(Uploader& uploader, const quant::MatrixSource& source) {
   CudaSegment segment;
   segment.rows = source.rows();
-  if (source.kind() == quant::MatrixKind::kAffine && kernels::a16_format_of(source)) {
+  if (kernels::qmatmul_cuda_format_of(source)) {
     const auto start = std::chrono::steady_clock::now();
-    GALVANI_TRY(segment.affine, kernels::qmatmul_cuda_upload(uploader.stream(), source, 0, source.rows()));
-    uploader.note(segment.affine->packed_bytes(),
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    return segment;
+    auto packed = kernels::qmatmul_cuda_upload(uploader.stream(), source, 0, source.rows());
+    if (packed) {
+      segment.packed = std::move(*packed);
+      uploader.note(segment.packed->packed_bytes(),
+                    std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      return segment;
+    }
+    // Float codes whose scales no packed form holds; the values are as exact in f32.
+    if (packed.error().code != ErrorCode::kUnsupported) return tl::unexpected<Error>(std::move(packed).error());
+    log_warn("{}; it is multiplied in f32, slowly", packed.error().message);
   }
   GALVANI_TRY(segment.dense, upload_dense(uploader, source, "weights", segment.type));
   return segment;
@@ -110,13 +112,13 @@ Result<CudaSegment> upload_segment(Uploader& uploader, const quant::MatrixSource
 
 /// Puts a packed segment's rows behind another's: row tiles follow each other in A16.
 Result<bool> join(Uploader& uploader, CudaSegment& first, const CudaSegment& second) {
-  if (!first.affine || !second.affine || !same(first.affine->format, second.affine->format)) return false;
-  if (first.rows % kernels::kA16Rows != 0) return false;
-  kernels::CudaMatrix& a = *first.affine;
-  const auto head = static_cast<size_t>(a.packed_bytes()), tail = static_cast<size_t>(second.affine->packed_bytes());
+  if (!first.packed || !second.packed || first.packed->format != second.packed->format) return false;
+  if (first.packed->form != second.packed->form || first.rows % kernels::kA16Rows != 0) return false;
+  kernels::CudaMatrix& a = *first.packed;
+  const auto head = static_cast<size_t>(a.packed_bytes()), tail = static_cast<size_t>(second.packed->packed_bytes());
   GALVANI_TRY(auto buffer, cuda::DeviceBuffer::allocate(uploader.stream().device(), head + tail, "weights"));
   GALVANI_TRY_VOID(uploader.stream().on_device(buffer.data(), a.data, head));
-  GALVANI_TRY_VOID(uploader.stream().on_device(buffer.as<std::byte>() + head, second.affine->data, tail));
+  GALVANI_TRY_VOID(uploader.stream().on_device(buffer.as<std::byte>() + head, second.packed->data, tail));
   GALVANI_TRY_VOID(uploader.stream().synchronize());
   a.rows += second.rows;
   a.data = buffer.as<unsigned char>();
@@ -148,7 +150,7 @@ Result<CudaLinear> upload_linear(Uploader& uploader, const std::string& name, st
     bias.resize(static_cast<size_t>(linear.rows), 0.0f);
   }
   for (const CudaSegment& segment : linear.segments)
-    linear.bytes += segment.affine ? segment.affine->packed_bytes() : static_cast<int64_t>(segment.dense.size());
+    linear.bytes += segment.packed ? segment.packed->packed_bytes() : static_cast<int64_t>(segment.dense.size());
   if (any_bias) {
     GALVANI_TRY(linear.bias, uploader.upload(std::as_bytes(std::span(bias)), "weights"));
     linear.bytes += static_cast<int64_t>(linear.bias.size());

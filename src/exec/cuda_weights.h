@@ -60,9 +60,9 @@ class Uploader {
   double seconds_ = 0;
 };
 
-/// Some rows of a Linear, in one form: packed affine, or dense.
+/// Some rows of a Linear, in one form: packed codes, or dense.
 struct CudaSegment {
-  std::optional<kernels::CudaMatrix> affine;
+  std::optional<kernels::CudaMatrix> packed;
   cuda::DeviceBuffer dense;
   kernels::StoreType type = kernels::StoreType::kF32;  ///< of dense elements
   int64_t first_row = 0, rows = 0;

@@ -12,25 +12,34 @@ std::vector<QmatmulCudaProblem> problems() {
   std::vector<QmatmulCudaProblem> all;
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{704, 2112}, {4096, 4096}, {5120, 17408}, {28672, 8192}})
     for (Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
-      for (int64_t workspace : {int64_t{0}, int64_t{1} << 30})
+      for (int64_t workspace : {int64_t{0}, int64_t{1} << 30}) {
+        QmatmulCudaProblem p;
+        p.n = n, p.k = k, p.arithmetic = arithmetic, p.workspace_bytes = workspace;
         for (int bits : {2, 3, 4, 5, 6, 8}) {
-          QmatmulCudaProblem p;
-          p.n = n, p.k = k, p.arithmetic = arithmetic, p.workspace_bytes = workspace;
           p.format = {bits, 64, A16Scale::kBF16};
           all.push_back(p);
         }
+        for (const A16Format& format : {kA16Mxfp4, kA16Nvfp4, kA16Mxfp8}) {
+          p.format = format, p.kind = weight_kind_of(format);
+          all.push_back(p);
+        }
+      }
   return all;
 }
 
 std::string row_of(const QmatmulCudaProblem& p) {
-  return fmt::format("q{} {} n={} k={}{}", p.format.bits, arithmetic_name(p.arithmetic), p.n, p.k,
+  const char* names[] = {"", "mxfp4", "mxfp8", "nvfp4"};
+  const std::string kind =
+      p.kind == WeightKind::kAffine ? fmt::format("q{}", p.format.bits) : names[static_cast<size_t>(p.kind)];
+  return fmt::format("{} {} n={} k={}{}", kind, arithmetic_name(p.arithmetic), p.n, p.k,
                      p.workspace_bytes > 0 ? " workspace" : "");
 }
 
-/// A kernel's name holds the width; without it the widths fold.
-std::string without_bits(std::string name, int bits) {
-  const std::string part = fmt::format("_q{}_", bits);
-  if (const size_t at = name.find(part); at != std::string::npos) name.replace(at, part.size(), "_q@_");
+/// A kernel's name holds the codes, q4 or e2m1; without what follows the first letter they fold.
+std::string without_codes(std::string name, const A16Format& format) {
+  const std::string codes = a16_code_name(format);
+  if (const size_t at = name.find("_" + codes + "_"); at != std::string::npos)
+    name.replace(at + 2, codes.size() - 1, "@");
   return name;
 }
 
@@ -46,13 +55,13 @@ PlanTable qmatmul_cuda_plan_table() {
     p.m = m;
     const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, p);
     if (!plan.ok) return fmt::format("refused: {}", plan.reason);
-    const std::string name = without_bits(plan.kernel(), p.format.bits);
+    const std::string name = without_codes(plan.kernel(), p.format);
     return plan.cluster > 1 ? fmt::format("kernel={} cluster={}", name, plan.cluster) : "kernel=" + name;
   };
   table.expand = [all = problems()](size_t row, const std::string& plan) {
     std::string text = plan;
     if (const size_t at = text.find('@'); at != std::string::npos)
-      text.replace(at, 1, std::to_string(all[row].format.bits));
+      text.replace(at, 1, a16_code_name(all[row].format).substr(1));
     return text;
   };
   return table;

@@ -13,7 +13,7 @@ namespace {
 
 QmatmulCudaProblem problem(int64_t m, int64_t n, int64_t k, Arithmetic arithmetic, A16Format format = {}) {
   QmatmulCudaProblem p;
-  p.m = m, p.n = n, p.k = k, p.arithmetic = arithmetic, p.format = format;
+  p.m = m, p.n = n, p.k = k, p.arithmetic = arithmetic, p.format = format, p.kind = weight_kind_of(format);
   return p;
 }
 
@@ -95,7 +95,12 @@ TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   EXPECT_EQ(qmatmul_cuda_plan(find_part("t4")->caps, p).arm, QmatmulCudaArm::kFewPlain);
   EXPECT_FALSE(qmatmul_cuda_plan(find_part("v100")->caps, p).ok);
   p.kind = WeightKind::kMxfp4;
-  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "only affine weights have a GPU product so far");
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "the packed format holds another kind of weights");
+  p.kind = WeightKind::kTrellis;
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "trellis codes have no GPU product so far");
+  p = problem(1, 4096, 4096, Arithmetic::kBF16);
+  p.input = InputTransform::kHadamard128;
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "no arm transforms its input yet, and no checkpoint asks for it");
   const std::string text = qmatmul_cuda_explain(h200, problem(64, 4096, 4096, Arithmetic::kBF16));
   EXPECT_NE(text.find("few-bulk: it takes at most 8 tokens"), std::string::npos) << text;
   EXPECT_NE(text.find("wgmma: runs"), std::string::npos) << text;
@@ -113,6 +118,43 @@ TEST(QmatmulCudaPlan, ExpandingIsBoundedByItsWorkspaceAndItsCrossover) {
   p.workspace_bytes += 1, p.m = 255;
   EXPECT_EQ(qmatmul_cuda_plan(ada, p).arm, QmatmulCudaArm::kMma);
   EXPECT_EQ(qmatmul_cuda_plan(ada, p, {.expand_from = 100, .measured = true}).arm, QmatmulCudaArm::kExpand);
+}
+
+TEST(QmatmulCudaPlan, FloatCodesRunOnEveryPart) {
+  std::set<std::string> seen;
+  for (const Part& part : known_parts()) {
+    const DeviceCaps& caps = part.caps;
+    for (const auto& [n, k] : kShapes)
+      for (const A16Format& format : {kA16Mxfp4, kA16Nvfp4, kA16Mxfp8})
+        for (Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
+          for (bool exact : {true, false})
+            for (int64_t m : {1, 8, 9, 64, 4096}) {
+              QmatmulCudaProblem p = problem(m, n, k, arithmetic, format);
+              p.exact_weights = exact;
+              const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, p);
+              const bool can =
+                  caps.has(Feature::kLdmatrix) && (arithmetic == Arithmetic::kF16 || caps.has(Feature::kBf16));
+              ASSERT_EQ(plan.ok, can) << part.key << " " << n << "×" << k << " m " << m << ": " << plan.reason;
+              if (!plan.ok) continue;
+              ASSERT_LE(plan.smem, caps.smem_optin) << part.key << " " << plan.kernel();
+              if (!exact && m > 8) {
+                ASSERT_EQ(plan.arm, QmatmulCudaArm::kMma);
+              }
+              seen.insert(qmatmul_cuda_arm_name(plan.arm));
+            }
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"few-bulk", "few-async", "few-plain", "wgmma", "mma"}));
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, problem(4, 2880, 2880, Arithmetic::kBF16, kA16Mxfp4)).kernel(),
+            "qmatmul_few_e2m1_bf16_sm90");
+  EXPECT_EQ(qmatmul_cuda_plan(h200, problem(64, 2880, 2880, Arithmetic::kF16, kA16Mxfp8)).kernel(),
+            "qmatmul_wgmma_e4m3_f16_t128_sm90a");
+  QmatmulCudaProblem p = problem(64, 2880, 2880, Arithmetic::kF16, kA16Mxfp4);
+  p.exact_weights = false, p.forced = static_cast<int>(QmatmulCudaArm::kWgmma);
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason,
+               "it forms weights in x's type, and this matrix's scales are too far apart for that to be exact");
+  p.format.group = 64;
+  EXPECT_FALSE(qmatmul_cuda_plan(h200, p).ok);
 }
 
 }  // namespace

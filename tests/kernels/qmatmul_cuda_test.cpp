@@ -113,7 +113,9 @@ class QmatmulCudaTest : public ::testing::Test {
 
   void expect_product(const MemoryMatrix& source, const std::vector<float>& x, int64_t m, const std::vector<float>& y,
                       Arithmetic arithmetic, const Layout& layout, int64_t most_rows) {
-    const bool few = qmatmul_cuda_is_few(last_plan.arm);
+    // Float codes are exact in every arm that takes them.
+    const bool floats = source.kind() != quant::MatrixKind::kAffine;
+    const bool few = qmatmul_cuda_is_few(last_plan.arm), exact = few || floats;
     const DType type = type_of(arithmetic);
     const int64_t n = source.rows(), k = source.cols();
     const double u = 0x1p-24, factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(k)) / 16);
@@ -125,8 +127,12 @@ class QmatmulCudaTest : public ::testing::Test {
       for (int64_t c = 0; c < k; ++c) {
         const auto at = static_cast<size_t>(r * k + c), g = at / static_cast<size_t>(source.group());
         // The exact value; f32 arithmetic would already round.
-        w[static_cast<size_t>(c)] = few ? static_cast<double>(source.scales_[g]) * source.codes_[at] + source.biases_[g]
-                                        : round_to(type, source.weight_fused(r, c));
+        if (floats)
+          w[static_cast<size_t>(c)] = source.values_[at];
+        else
+          w[static_cast<size_t>(c)] =
+              few ? static_cast<double>(source.scales_[g]) * source.codes_[at] + source.biases_[g]
+                  : round_to(type, source.weight_fused(r, c));
       }
       for (int64_t t = 0; t < m; ++t) {
         double sum = 0, size = 0, largest = 0;
@@ -135,7 +141,8 @@ class QmatmulCudaTest : public ::testing::Test {
           sum += p, size += std::fabs(p), largest = std::max(largest, std::fabs(p));
         }
         const double got = y[static_cast<size_t>(t * n + r)];
-        const double bound = 1.05 * u_out * std::fabs(sum) + factor * u * size + (few ? 0 : u_weight * largest) + 1e-30;
+        const double bound =
+            1.05 * u_out * std::fabs(sum) + factor * u * size + (exact ? 0 : u_weight * largest) + 1e-30;
         const double error = std::fabs(got - sum) / bound;
         worst = std::max(worst, error);
         ++checked;
@@ -315,6 +322,110 @@ TEST_F(QmatmulCudaTest, AddsToWhatIsThere) {
     for (size_t i = 0; i < plain.size(); ++i)
       ASSERT_NEAR(after[i], before[i] + plain[i], 1e-6 * (1 + std::fabs(after[i]))) << qmatmul_cuda_arm_name(arm);
   }
+}
+
+constexpr quant::MatrixKind kFloatKinds[] = {quant::MatrixKind::kMxfp4, quant::MatrixKind::kNvfp4,
+                                             quant::MatrixKind::kMxfp8};
+/// Scales as models have them; nvfp4's are E4M3.
+MemoryMatrix float_matrix(int64_t n, int64_t k, quant::MatrixKind kind, uint64_t seed) {
+  const bool nvfp4 = kind == quant::MatrixKind::kNvfp4, mxfp8 = kind == quant::MatrixKind::kMxfp8;
+  return MemoryMatrix::float_random(n, k, kind, nvfp4 ? -9 : mxfp8 ? -18 : -9, nvfp4 ? 8 : mxfp8 ? -10 : -3, seed);
+}
+
+/// Small enough for compute-sanitizer too. Columns that end inside a unit.
+TEST_F(QmatmulCudaTest, SmallFloatCodesOnEveryArm) {
+  std::map<QmatmulCudaArm, int> runs;
+  for (quant::MatrixKind kind : kFloatKinds) {
+    const int64_t n = 72, k = kind == quant::MatrixKind::kNvfp4 ? 336 : 352;
+    const MemoryMatrix source = float_matrix(n, k, kind, random());
+    const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+    for (Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
+      for (QmatmulCudaArm arm : kArms)
+        for (int64_t m : {1, 3, 8, 70}) {
+          if (!can(arm, w, m, arithmetic)) continue;
+          const std::vector<float> x = random_x(m * k, arithmetic);
+          expect_product(source, x, m, run(w, x, m, arithmetic), arithmetic, {}, n);
+          if (HasFailure()) return;
+          ++runs[arm];
+        }
+  }
+  for (const auto& [arm, count] : runs) std::cout << qmatmul_cuda_arm_name(arm) << ": " << count << " products\n";
+  std::cout << checked << " elements, worst error over bound " << worst << "\n";
+  EXPECT_GE(runs[QmatmulCudaArm::kMma], 12);
+}
+
+TEST_F(QmatmulCudaTest, FloatCodesAtRealShapes) {
+  const std::pair<int64_t, int64_t> shapes[] = {{2880, 2880}, {5760, 2880}, {704, 2112}, {48, 2048}, {1024, 8192}};
+  for (quant::MatrixKind kind : kFloatKinds)
+    for (const auto& [n, k] : shapes) {
+      const MemoryMatrix source = float_matrix(n, k, kind, random());
+      const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+      for (int64_t m : {1, 2, 7, 8, 9, 64, 65, 300}) {
+        const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
+        product->options().forced = -1;
+        expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, 40);
+        if (m == 8 || m == 65)
+          for (QmatmulCudaArm arm : kArms) {
+            if (!can(arm, w, m, Arithmetic::kBF16)) continue;
+            expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, 40);
+          }
+        if (HasFailure()) return;
+      }
+    }
+  std::cout << checked << " elements, worst error over bound " << worst << "\n";
+}
+
+TEST_F(QmatmulCudaTest, OneHotInputsGiveFloatWeightsExactly) {
+  for (quant::MatrixKind kind : kFloatKinds) {
+    const int64_t n = 32, k = 192;
+    const MemoryMatrix source = float_matrix(n, k, kind, random());
+    const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+    for (Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
+      for (QmatmulCudaArm arm : kArms) {
+        const int64_t step = qmatmul_cuda_is_few(arm) ? 8 : k;
+        if (!can(arm, w, step, arithmetic)) continue;
+        for (int64_t first = 0; first < k; first += step) {
+          std::vector<float> x(static_cast<size_t>(step * k));
+          for (int64_t t = 0; t < step; ++t) x[static_cast<size_t>(t * k + first + t)] = 1;
+          const std::vector<float> y = run(w, x, step, arithmetic);
+          for (int64_t t = 0; t < step; ++t)
+            for (int64_t r = 0; r < n; ++r)
+              ASSERT_EQ(y[static_cast<size_t>(t * n + r)], source.weight(r, first + t))
+                  << last_plan.kernel() << " row " << r << " column " << first + t;
+        }
+      }
+  }
+}
+
+/// Scales further apart than f16 reaches, and a factor that is no power of two.
+TEST_F(QmatmulCudaTest, FloatScalesFarApartAndAFactor) {
+  const int64_t n = 48, k = 256;
+  for (quant::MatrixKind kind : {quant::MatrixKind::kMxfp4, quant::MatrixKind::kMxfp8}) {
+    const MemoryMatrix wide = MemoryMatrix::float_random(n, k, kind, -50, -4, random());
+    const CudaMatrix w = qmatmul_cuda_upload(*stream, wide, 0, n).value();
+    for (QmatmulCudaArm arm : {QmatmulCudaArm::kWgmma, QmatmulCudaArm::kExpand})
+      EXPECT_FALSE(can(arm, w, 65, Arithmetic::kF16)) << qmatmul_cuda_arm_name(arm);
+    for (Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
+      for (QmatmulCudaArm arm : kArms)
+        for (int64_t m : {5, 65}) {
+          if (!can(arm, w, m, arithmetic)) continue;
+          const std::vector<float> x = random_x(m * k, arithmetic);
+          expect_product(wide, x, m, run(w, x, m, arithmetic), arithmetic, {}, n);
+          if (HasFailure()) return;
+        }
+  }
+  MemoryMatrix source = float_matrix(n, k, quant::MatrixKind::kNvfp4, random());
+  CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+  const float factor = 0x1.7p-5f;  // few bits, so that the products below are exact in f32
+  w.form.factor *= factor;
+  for (float& v : source.values_) v *= factor;
+  for (QmatmulCudaArm arm : kArms)
+    for (int64_t m : {5, 65}) {
+      if (!can(arm, w, m, Arithmetic::kBF16)) continue;
+      const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
+      expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, n);
+    }
+  EXPECT_GT(checked, 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "quant/fp_codec.h"
 #include "quant/matrix_source.h"
 
 namespace galvani::kernels::testing {
@@ -76,6 +77,32 @@ class MemoryMatrix final : public quant::MatrixSource {
         if (rng() % 16 == 0) scale = 0;
       }
       m.values_.push_back(scale * table[rng() % table.size()]);
+    }
+    return m;
+  }
+
+  /// kMxfp4, kMxfp8, kNvfp4: random codes (no NaN) times a scale a group, 2^lowest to 2^highest; nvfp4's have a
+  /// mantissa and must lie in [2^-9, 2^8]. Some groups are zeros.
+  static MemoryMatrix float_random(int64_t rows, int64_t cols, quant::MatrixKind kind, int lowest, int highest,
+                                   uint64_t seed) {
+    const bool mxfp8 = kind == quant::MatrixKind::kMxfp8, nvfp4 = kind == quant::MatrixKind::kNvfp4;
+    MemoryMatrix m(rows, cols, kind, mxfp8 ? 8 : 4, nvfp4 ? 16 : 32, DType::kU8);
+    std::mt19937_64 rng(seed);
+    float scale = 0;
+    bool zeros = false;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      if (i % m.group_ == 0) {
+        const int exponent = lowest + static_cast<int>(rng() % static_cast<uint64_t>(highest - lowest + 1));
+        scale = std::ldexp(1.0f, exponent);
+        // E4M3: eighths from 2^-6 on, below that multiples of 2^-9; at most 448.
+        if (nvfp4 && exponent >= -6) scale *= 1.0f + static_cast<float>(rng() % (exponent == 8 ? 7 : 8)) / 8.0f;
+        zeros = rng() % 16 == 0;
+      }
+      const auto code = static_cast<uint8_t>(rng());
+      float value =
+          mxfp8 ? quant::e4m3((code & 0x7f) == 0x7f ? uint8_t{0x7e} : code) : quant::kE2M1Doubled[code & 15] * 0.5f;
+      if (zeros) value *= 0.0f;
+      m.values_.push_back(scale * value);
     }
     return m;
   }

@@ -1,16 +1,18 @@
 #pragma once
-// A16 to a row-major matrix [rows, k] of the activations' type, one rounding an element: what a dense product then
-// reads. One warp a unit; a lane writes two columns at a time.
-#include "kernels/qmatmul/a16_dequant.cuh"
+// A16 to a row-major matrix [rows, k] of the activations' type, one rounding an element (none for float codes, whose
+// factor is left to the product): what a dense product then reads. One warp a unit; a lane writes two columns at a
+// time.
+#include "kernels/qmatmul/a16_float.cuh"
 #include "kernels/qmatmul/qmatmul_cuda_args.h"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
 template <int kStep, int kBits, typename T>
 GALVANI_DEVICE void expand_step(const A16ExpandArgs& a, const unsigned char* unit, const A16Codes<kBits, T>& codes,
-                                A16WeightScales<T, false>& scales, T* to, int row, int col, int lane) {
+                                A16ScalesOf<kBits, T, false>& scales, T* to, int row, int col, int lane) {
   if (a16_begins_subgroup(kStep, a.subgroups))
-    scales.load(unit, a16_word_bytes(kBits), kStep * a.subgroups / 4, a.scale, lane);
+    scales.load(unit, a16_word_bytes(a16_bits(kBits)), kStep * a.subgroups / 4,
+                a16_is_float(kBits) ? a.subgroups : a.scale, lane);
   unsigned w[4];
   a16_weights<kStep>(w, codes, scales);
 #pragma unroll
@@ -30,7 +32,7 @@ __global__ void __launch_bounds__(kExpandWarps* kWarp) a16_expand(const A16Expan
   const int lane = lane_id(), tile = static_cast<int>(index / a.units), u = static_cast<int>(index % a.units);
   const unsigned char* unit = a.w + index * a.unit_bytes;
   A16Codes<kBits, T> codes;
-  A16WeightScales<T, false> scales;
+  A16ScalesOf<kBits, T, false> scales;
   codes.load(unit, lane);
   T* const to = static_cast<T*>(a.out);
   const int row = tile * kA16Rows + lane / 4, col = u * kA16Cols + lane % 4 * 2;

@@ -1,6 +1,6 @@
 #pragma once
-/// A16: how affine weights lie in GPU memory for every tensor-core kernel from sm_75 up. Pure constexpr, no includes,
-/// so that host code, device code and NVRTC share one table.
+/// A16: how quantized weights lie in GPU memory for every tensor-core kernel from sm_75 up. Pure constexpr, no
+/// includes, so that host code, device code and NVRTC share one table.
 ///
 /// A unit is 16 rows × 64 columns: code words, then the (scale, bias) pairs of those columns. Units of one row tile
 /// follow each other along k, row tiles follow each other; rows are padded to 16 and columns to 64 with code, scale and
@@ -17,6 +17,9 @@
 ///
 /// Pairs: per subgroup of min(group, 64) columns, row % 8 major, row / 8 minor, {scale, bias} of `scale` type: one lane
 /// reads both of its rows at once. A group of 128 repeats its pair in both units.
+///
+/// Float codes (a16_float.h) have words of the same size, with bits in an order of their own, and one byte a group
+/// instead of a pair: row % 8 major, then subgroup, then row / 8, so that one lane reads all of its scales at once.
 
 namespace galvani::kernels {
 
@@ -24,22 +27,33 @@ namespace galvani::kernels {
 constexpr int kA16Version = 1;
 constexpr int kA16Rows = 16, kA16Cols = 64, kA16Lanes = 32, kA16Pairs = 16;
 
-enum class A16Scale : unsigned char { kBF16, kF16, kF32 };
+/// The last two belong to float codes: a power of two, and 2^(E - 31) · (1 + m / 8) from five and three bits.
+enum class A16Scale : unsigned char { kBF16, kF16, kF32, kE8M0, kE5M3 };
+enum class A16Code : unsigned char { kAffine, kE2M1, kE4M3 };
 
 struct A16Format {
   int bits = 4;    ///< 2, 3, 4, 5, 6, 8
   int group = 64;  ///< 16, 32, 64, 128 columns
   A16Scale scale = A16Scale::kBF16;
+  A16Code code = A16Code::kAffine;
+  bool operator==(const A16Format&) const = default;
 };
+constexpr A16Format kA16Mxfp4{4, 32, A16Scale::kE8M0, A16Code::kE2M1};
+constexpr A16Format kA16Nvfp4{4, 16, A16Scale::kE5M3, A16Code::kE2M1};
+constexpr A16Format kA16Mxfp8{8, 32, A16Scale::kE8M0, A16Code::kE4M3};
+
+constexpr bool a16_is_float(A16Scale scale) { return scale == A16Scale::kE8M0 || scale == A16Scale::kE5M3; }
 
 constexpr bool a16_valid(const A16Format& f) {
-  return f.bits >= 2 && f.bits <= 8 && f.bits != 7 &&
+  if (f.code != A16Code::kAffine) return f == kA16Mxfp4 || f == kA16Nvfp4 || f == kA16Mxfp8;
+  return !a16_is_float(f.scale) && f.bits >= 2 && f.bits <= 8 && f.bits != 7 &&
          (f.group == 16 || f.group == 32 || f.group == 64 || f.group == 128);
 }
 
 /// Scale/bias pairs a row has in one unit.
 constexpr int a16_subgroups(int group) { return group >= kA16Cols ? 1 : kA16Cols / group; }
-constexpr int a16_pair_bytes(A16Scale scale) { return scale == A16Scale::kF32 ? 8 : 4; }
+/// Of a pair; of float codes' scale, which has no bias beside it.
+constexpr int a16_pair_bytes(A16Scale scale) { return a16_is_float(scale) ? 1 : scale == A16Scale::kF32 ? 8 : 4; }
 constexpr int a16_word_bytes(int bits) { return kA16Lanes * 4 * bits; }
 constexpr int a16_scale_bytes(const A16Format& f) {
   return kA16Rows * a16_subgroups(f.group) * a16_pair_bytes(f.scale);
@@ -110,6 +124,8 @@ constexpr A16Place a16_place(int row, int col) {
 /// Byte offset in the unit of the pair of (row, column).
 constexpr int a16_scale_at(const A16Format& f, int row, int col) {
   const int subgroup = col * a16_subgroups(f.group) / kA16Cols;
+  if (a16_is_float(f.scale))
+    return a16_word_bytes(f.bits) + (row % 8 * a16_subgroups(f.group) + subgroup) * 2 + row / 8;
   return a16_word_bytes(f.bits) + ((subgroup * 8 + row % 8) * 2 + row / 8) * a16_pair_bytes(f.scale);
 }
 

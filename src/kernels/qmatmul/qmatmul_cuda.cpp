@@ -1,5 +1,6 @@
 #include "kernels/qmatmul/qmatmul_cuda.h"
 
+#include <bit>
 #include <cstring>
 
 #include "core/error.h"
@@ -13,7 +14,8 @@ QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Ari
                               const QmatmulCuda::Options& options) {
   QmatmulCudaProblem p;
   p.m = x.m, p.n = w.rows, p.k = w.cols;
-  p.format = w.format, p.arithmetic = arithmetic;
+  p.format = w.format, p.kind = weight_kind_of(w.format), p.arithmetic = arithmetic;
+  p.exact_weights = arithmetic == Arithmetic::kF16 ? w.form.exact_f16 : w.form.exact_bf16;
   p.x_aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 && w.cols % 8 == 0;
   p.y_16 = y.as_x, p.add = y.add;
   p.workspace_bytes = options.expand_bytes, p.forced = options.forced;
@@ -22,14 +24,23 @@ QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Ari
 
 }  // namespace
 
+Result<A16Format> qmatmul_cuda_format_of(const quant::MatrixSource& source) {
+  return source.kind() == quant::MatrixKind::kAffine ? a16_format_of(source) : a16_float_format_of(source);
+}
+
 Result<CudaMatrix> qmatmul_cuda_upload(cuda::Stream& stream, const quant::MatrixSource& source, int64_t r0,
                                        int64_t r1) {
   CudaMatrix w;
   w.rows = r1 - r0, w.cols = source.cols();
-  GALVANI_TRY(w.format, a16_format_of(source));
+  GALVANI_TRY(w.format, qmatmul_cuda_format_of(source));
   const auto bytes = static_cast<size_t>(w.packed_bytes());
   GALVANI_TRY(cuda::PinnedBuffer staged, cuda::PinnedBuffer::allocate(stream.device(), bytes, "packed weights"));
-  GALVANI_TRY_VOID(a16_pack(source, r0, r1, {staged.as<std::byte>(), bytes}));
+  const std::span<std::byte> out(staged.as<std::byte>(), bytes);
+  if (w.format.code == A16Code::kAffine) {
+    GALVANI_TRY_VOID(a16_pack(source, r0, r1, out));
+  } else {
+    GALVANI_TRY(w.form, a16_float_pack(source, r0, r1, out));
+  }
   GALVANI_TRY(w.owner, cuda::DeviceBuffer::allocate(stream.device(), bytes, "weights"));
   w.data = w.owner.as<unsigned char>();
   GALVANI_TRY_VOID(stream.to_device(w.owner.data(), staged.data(), bytes));
@@ -69,10 +80,12 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
   const QmatmulCudaProblem p = problem_of(w, x, arithmetic, y, options_);
   const QmatmulCudaPlan plan = qmatmul_cuda_plan(device_->caps(), p, options_.crossovers);
   if (!plan.ok)
-    return fail(ErrorCode::kUnsupported, "no kernel for {} tokens × [{}, {}], {} bits, group {}, in {}: {}", p.m, p.n,
-                p.k, p.format.bits, p.format.group, arithmetic_name(arithmetic), plan.reason);
+    return fail(ErrorCode::kUnsupported, "no kernel for {} tokens × [{}, {}], {}, group {}, in {}: {}", p.m, p.n, p.k,
+                a16_code_name(p.format), p.format.group, arithmetic_name(arithmetic), plan.reason);
   QmatmulArgs args = qmatmul_cuda_args(p);
   args.w = w.data;
+  const bool floats = w.format.code != A16Code::kAffine;
+  if (floats) args.scale = std::bit_cast<int>(w.form.factor);
   args.x = x.data, args.x_stride = x.stride;
   args.y = y.data, args.y_stride = y.stride;
   // Only an output without gaps between its rows is written completely.
@@ -80,7 +93,7 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
   const size_t y_bytes = poison ? static_cast<size_t>(x.m * w.rows * (y.as_x ? 2 : 4)) : 0;
   switch (plan.arm) {
     case QmatmulCudaArm::kWgmma: return run_wgmma(stream, plan, args, y_bytes);
-    case QmatmulCudaArm::kExpand: return run_expand(stream, plan, args);
+    case QmatmulCudaArm::kExpand: return run_expand(stream, plan, args, floats ? w.form.factor : 1.0f);
     case QmatmulCudaArm::kMma: {
       GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
       cuda::LaunchConfig config;
@@ -124,7 +137,7 @@ Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan,
   return cuda::launch(stream, *kernel, config, wgmma, map);
 }
 
-Status QmatmulCuda::run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args) {
+Status QmatmulCuda::run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, float factor) {
   GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
   A16ExpandArgs expand{};
   expand.w = args.w, expand.out = workspace_.data(), expand.stride = args.k;
@@ -143,6 +156,7 @@ Status QmatmulCuda::run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan
   product.in = plan.arithmetic == Arithmetic::kBF16 ? DType::kBF16 : DType::kF16;
   product.out = args.y_16 ? product.in : DType::kF32;
   product.add = args.add != 0;
+  product.factor = factor;
   return blas_->multiply(stream, product, workspace_.as<std::byte>() + options_.expand_bytes);
 }
 

@@ -1,18 +1,21 @@
 #pragma once
-/// y[m, n] (+)= Σ_k x[m, k] · W[n, k] on the GPU: W affine in A16 (a16_layout.h), x f16 or bf16, sums in f32.
+/// y[m, n] (+)= Σ_k x[m, k] · W[n, k] on the GPU: W in A16 (a16_layout.h), affine or float codes (mxfp4, mxfp8, nvfp4),
+/// x f16 or bf16, sums in f32.
 ///
 /// Contract. y is f32, or has x's type (one more rounding). The few-token arms keep the stored weights exactly: codes
 /// are integers in the tensor product, scale and bias apply to sums in f32. The other arms round each weight once to
-/// x's type. A row of y depends on its own row of x alone, bit for bit within one arm and one launch shape (the arm,
-/// and for the few-token arms the number of blocks that share K, follow from m; QmatmulCudaOptions::forced pins the
-/// arm). Two runs give the same bits. Rows of x may have any stride; 16-byte-aligned rows are faster, and wgmma needs
-/// them.
+/// x's type. Float codes are never rounded: few tokens and mma apply their scales to sums in f32, the other arms refuse
+/// a matrix whose weights are not exact in x's type; a matrix's factor is applied to finished sums. A row of y depends
+/// on its own row of x alone, bit for bit within one arm and one launch shape (the arm, and for the few-token arms the
+/// number of blocks that share K, follow from m; QmatmulCudaOptions::forced pins the arm). Two runs give the same bits.
+/// Rows of x may have any stride; 16-byte-aligned rows are faster, and wgmma needs them.
 #include <memory>
 #include <optional>
 #include <string_view>
 
 #include "cuda/blas.h"
 #include "cuda/memory.h"
+#include "kernels/qmatmul/a16_float_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda_plan.h"
 #include "quant/matrix_source.h"
 
@@ -24,11 +27,16 @@ struct CudaMatrix {
   A16Format format;
   const unsigned char* data = nullptr;  ///< packed_bytes() bytes, 16-byte aligned
   cuda::DeviceBuffer owner;
+  A16FloatForm form;  ///< float codes alone
 
   int64_t packed_bytes() const { return a16_bytes(format, rows, cols); }
 };
 
-/// Packs rows [r0, r1) of an affine matrix and copies them to the device; returns when the copy is done.
+/// The A16 form of a matrix; kUnsupported when it has none.
+Result<A16Format> qmatmul_cuda_format_of(const quant::MatrixSource& source);
+
+/// Packs rows [r0, r1) of an affine matrix or one of float codes and copies them to the device; returns when the copy
+/// is done. Errors: as qmatmul_cuda_format_of, a16_pack and a16_float_pack.
 Result<CudaMatrix> qmatmul_cuda_upload(cuda::Stream& stream, const quant::MatrixSource& source, int64_t r0, int64_t r1);
 
 struct CudaActivations {
@@ -69,7 +77,7 @@ class QmatmulCuda {
  private:
   Status run_few(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
   Status run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
-  Status run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args);
+  Status run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, float factor);
 
   std::shared_ptr<cuda::CudaDevice> device_;
   Options options_;

@@ -1,7 +1,7 @@
 #pragma once
 /// What the CUDA kernels of qmatmul are given, and how they lay out shared memory. Shared by host and device code, so
 /// no include but the constexpr layout, and no standard library.
-#include "kernels/qmatmul/a16_layout.h"
+#include "kernels/qmatmul/a16_float.h"
 
 namespace galvani::kernels {
 
@@ -16,7 +16,7 @@ struct QmatmulArgs {
   int row_tiles;   ///< a16_row_tiles(n)
   int unit_bytes;  ///< a16_unit_bytes
   int subgroups;   ///< scale pairs of a row in a unit: 1, 2, 4
-  int scale;       ///< A16Scale
+  int scale;       ///< A16Scale; at the launch of float codes the f32 bits of the matrix's factor, see qmatmul_factor
   int add;         ///< y += instead of y =; f32 alone
   int y_16;        ///< y has the activations' type
   int x_aligned;   ///< rows of x can be read 16 bytes at a time
@@ -80,8 +80,8 @@ struct FewShape {
 };
 
 /// Shared memory of a few-token launch: x's slice with 16 bytes after each row (so that eight rows lie in different
-/// banks), the sums of its subgroups, two partial tiles a warp, the tiles a cluster exchanges, and what is left as
-/// rings of at most `max_stages` slots. Not ok when fewer than `min_stages` fit into
+/// banks), the sums of its subgroups where weights have a bias, two partial tiles a warp, the tiles a cluster
+/// exchanges, and what is left as rings of at most `max_stages` slots. Not ok when fewer than `min_stages` fit into
 /// `smem_limit`.
 constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, int blocks, int smem_limit,
                              int min_stages, int max_stages) {
@@ -105,7 +105,9 @@ constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, in
   }
   a.x_row = a.slice * kA16Cols * 2 + 16;
   const int slot = kFewWarps * chunk * p.unit_bytes;
-  const int x = p.m * a.x_row, sums = a.slice * p.subgroups * 8 * tiles * 4, red = kFewWarps * 2 * p.m * kA16Rows * 4;
+  const bool has_bias = !a16_is_float(static_cast<A16Scale>(p.scale));
+  const int x = p.m * a.x_row, sums = has_bias ? a.slice * p.subgroups * 8 * tiles * 4 : 0,
+            red = kFewWarps * 2 * p.m * kA16Rows * 4;
   const long long part = splits > 1 ? most_tiles * p.m * kA16Rows * 4 : 0, fixed = x + sums + red + part + 8;
   int stages = max_stages;
   while (stages >= min_stages && fixed + stages * (slot + kFewWarps * 8) > smem_limit) --stages;

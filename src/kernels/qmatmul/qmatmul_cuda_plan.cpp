@@ -61,14 +61,21 @@ void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCud
 
 }  // namespace
 
+std::string a16_code_name(const A16Format& format) {
+  if (format.code == A16Code::kE2M1) return "e2m1";
+  if (format.code == A16Code::kE4M3) return "e4m3";
+  return fmt::format("q{}", format.bits);
+}
+
 std::string QmatmulCudaPlan::kernel() const {
   const char* type = arithmetic == Arithmetic::kBF16 ? "bf16" : "f16";
   const char* suffix = suffix_of(arm, arithmetic);
+  const std::string codes = a16_code_name(format);
   switch (arm) {
-    case QmatmulCudaArm::kWgmma: return fmt::format("qmatmul_wgmma_q{}_{}_t{}_{}", format.bits, type, tokens, suffix);
-    case QmatmulCudaArm::kExpand: return fmt::format("a16_expand_q{}_{}_{}", format.bits, type, suffix);
-    case QmatmulCudaArm::kMma: return fmt::format("qmatmul_mma_q{}_{}_{}", format.bits, type, suffix);
-    default: return fmt::format("qmatmul_few_q{}_{}_{}", format.bits, type, suffix);
+    case QmatmulCudaArm::kWgmma: return fmt::format("qmatmul_wgmma_{}_{}_t{}_{}", codes, type, tokens, suffix);
+    case QmatmulCudaArm::kExpand: return fmt::format("a16_expand_{}_{}_{}", codes, type, suffix);
+    case QmatmulCudaArm::kMma: return fmt::format("qmatmul_mma_{}_{}_{}", codes, type, suffix);
+    default: return fmt::format("qmatmul_few_{}_{}_{}", codes, type, suffix);
   }
 }
 

@@ -11,6 +11,12 @@
 namespace galvani::kernels {
 
 enum class WeightKind : uint8_t { kAffine, kMxfp4, kMxfp8, kNvfp4, kTrellis };
+/// What a packed format holds.
+constexpr WeightKind weight_kind_of(const A16Format& f) {
+  if (f.code == A16Code::kE4M3) return WeightKind::kMxfp8;
+  if (f.code == A16Code::kE2M1) return f.scale == A16Scale::kE5M3 ? WeightKind::kNvfp4 : WeightKind::kMxfp4;
+  return WeightKind::kAffine;
+}
 /// What happens to x before the product (rotations that some quantisers need).
 enum class InputTransform : uint8_t { kNone, kHadamard128 };
 
@@ -29,6 +35,8 @@ struct QmatmulCudaProblem {
   int64_t m = 1, n = 0, k = 0;
   WeightKind kind = WeightKind::kAffine;
   A16Format format;
+  /// Float codes: every weight (but for the matrix's factor) is exact in the arithmetic's type (A16FloatForm).
+  bool exact_weights = true;
   Arithmetic arithmetic = Arithmetic::kBF16;
   InputTransform input = InputTransform::kNone;
   bool x_aligned = true;  ///< x and its rows start at multiples of 16 bytes
@@ -71,6 +79,8 @@ constexpr const char* qmatmul_cuda_arm_name(QmatmulCudaArm arm) {
   }
   return "?";
 }
+/// What a kernel's name calls the codes: q2 … q8, e2m1, e4m3.
+std::string a16_code_name(const A16Format& format);
 constexpr bool qmatmul_cuda_is_few(QmatmulCudaArm arm) { return arm <= QmatmulCudaArm::kFewPlain; }
 
 constexpr int kFewTokens = 8;
@@ -124,9 +134,11 @@ constexpr int qmatmul_cuda_wgmma_tokens(const DeviceCaps& caps, const QmatmulCud
 constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps& caps, const QmatmulCudaProblem& p,
                                             const QmatmulCudaCrossovers& x) {
   if (p.forced >= 0 && p.forced != static_cast<int>(arm)) return "another arm was asked for";
-  if (p.kind != WeightKind::kAffine) return "only affine weights have a GPU product so far";
-  if (!a16_valid(p.format)) return "it takes 2, 3, 4, 5, 6 or 8 bits in groups of 16, 32, 64 or 128";
-  if (p.input != InputTransform::kNone) return "no arm transforms its input yet";
+  if (p.kind == WeightKind::kTrellis) return "trellis codes have no GPU product so far";
+  if (!a16_valid(p.format))
+    return "it takes affine codes of 2, 3, 4, 5, 6 or 8 bits in groups of 16, 32, 64 or 128, mxfp4, mxfp8 and nvfp4";
+  if (p.kind != weight_kind_of(p.format)) return "the packed format holds another kind of weights";
+  if (p.input != InputTransform::kNone) return "no arm transforms its input yet, and no checkpoint asks for it";
   if (p.arithmetic == Arithmetic::kF32) return "its products are f16 or bf16, and f32 was asked for";
   const bool bf16 = p.arithmetic == Arithmetic::kBF16, free = p.forced < 0;
   if (bf16 && !caps.has(Feature::kBf16)) return "this part has no bf16 arithmetic";
@@ -145,6 +157,8 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
   }
   if (free && p.m < x.many_from && arm != QmatmulCudaArm::kMma)
     return "the few-token arms are faster at this many tokens";
+  if (!p.exact_weights && arm != QmatmulCudaArm::kMma)
+    return "it forms weights in x's type, and this matrix's scales are too far apart for that to be exact";
   switch (arm) {
     case QmatmulCudaArm::kWgmma:
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";

@@ -11,6 +11,7 @@
 #include "kernels/common/copy.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/qmatmul/a16_decode.cuh"
+#include "kernels/qmatmul/qmatmul_few_float.cuh"
 #include "kernels/qmatmul/qmatmul_store.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
@@ -94,6 +95,13 @@ GALVANI_DEVICE void few_start_x(const QmatmulFewArgs& a, const FewRange& r, unsi
       for (int i = threadIdx.x; i < padded; i += kFewThreads)
         reinterpret_cast<T*>(smem + a.x_at + m * a.x_row)[i] = i < real ? x[m * p.x_stride + i] : T(0.0f);
   }
+}
+
+/// Waits for x. Ends with a block barrier.
+template <bool kBulkCopy>
+GALVANI_DEVICE void few_wait_x(const QmatmulFewArgs& a, unsigned char* smem) {
+  if (kBulkCopy && a.p.x_aligned) barrier_wait(shared_address(smem + a.barrier_at), 0);
+  __syncthreads();
 }
 
 /// Waits for x and adds it up by subgroup: sums[subgroup][8·kTiles tokens]. Ends with a block barrier.
@@ -211,6 +219,11 @@ struct FewBatch {
   }
 };
 
+template <typename T, int kTiles, int kSub, bool kWide, int kCount>
+struct FewBatch<kA16E2M1, T, kTiles, kSub, kWide, kCount> : FewFloatBatch<kA16E2M1, T, kTiles, kSub, kCount> {};
+template <typename T, int kTiles, int kSub, bool kWide, int kCount>
+struct FewBatch<kA16E4M3, T, kTiles, kSub, kWide, kCount> : FewFloatBatch<kA16E4M3, T, kTiles, kSub, kCount> {};
+
 /// A warp's ring of chunks in shared memory.
 template <FewCopy kCopy, int kChunk>
 struct FewRing {
@@ -284,8 +297,9 @@ GALVANI_DEVICE void few_store(const QmatmulArgs& p, int tile, int element, float
   if (row < p.n) qmatmul_store<T>(p, element / kA16Rows, row, value);
 }
 
-/// Where a row tile's sums go: y when it is finished, else the place of the partial sums.
-template <typename T, int kTiles>
+/// Where a row tile's sums go: y when it is finished, else the place of the partial sums. kFactor: they are not yet
+/// multiplied by the matrix's factor.
+template <typename T, int kTiles, bool kFactor>
 GALVANI_DEVICE void few_flush(const QmatmulFewArgs& a, const FewRange& r, unsigned char* smem, int tile, bool whole,
                               int warp, int lane, float (&out)[kTiles][4]) {
   const int g = lane / 4, t = lane % 4, elements = a.p.m * kA16Rows;
@@ -296,6 +310,7 @@ GALVANI_DEVICE void few_flush(const QmatmulFewArgs& a, const FewRange& r, unsign
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int m = n * 8 + 2 * t + j % 2, element = m * kA16Rows + g + j / 2 * 8;
+      if constexpr (kFactor) out[n][j] *= qmatmul_factor(a.p);
       if (m < a.p.m) {
         if (whole && a.split_log2 == 0)
           few_store<T>(a.p, r.tile0 + tile, element, out[n][j]);
@@ -309,7 +324,7 @@ GALVANI_DEVICE void few_flush(const QmatmulFewArgs& a, const FewRange& r, unsign
 template <int kBits, typename T, int kTiles, int kSub, bool kWide, FewCopy kCopy>
 GALVANI_DEVICE void few_walk(const QmatmulFewArgs& a, const FewRange& r, FewRing<kCopy, kFewChunk>& ring,
                              unsigned char* smem, int warp, int lane) {
-  constexpr int kChunk = kFewChunk, kBatch = kSub * kTiles <= 2 ? few_batch(kBits) : 1;
+  constexpr int kChunk = kFewChunk, kBatch = kSub * kTiles <= 2 ? few_batch(a16_bits(kBits)) : 1;
   using Batch = FewBatch<kBits, T, kTiles, kSub, kWide, kBatch>;
   using One = FewBatch<kBits, T, kTiles, kSub, kWide, 1>;
   constexpr int kUnitBytes = Batch::kUnitBytes, kSumStep = kSub * 8 * kTiles;
@@ -362,7 +377,7 @@ GALVANI_DEVICE void few_walk(const QmatmulFewArgs& a, const FewRange& r, FewRing
       }
       ring.release(lane);
     }
-    few_flush<T, kTiles>(a, r, smem, tile, ends && chunk == 0, warp, lane, out);
+    few_flush<T, kTiles, a16_is_float(kBits)>(a, r, smem, tile, ends && chunk == 0, warp, lane, out);
   }
 }
 
@@ -405,6 +420,7 @@ GALVANI_DEVICE void few_join_cluster(const QmatmulFewArgs& a, const FewRange& r,
   cluster_sync();  // nobody's shared memory goes away while another reads it
 }
 
+/// kBits: of affine codes, or which float codes (a16_float.h).
 template <int kBits, typename T, int kTiles, FewCopy kCopy>
 __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_few(const QmatmulFewArgs a) {
   GALVANI_DYNAMIC_SHARED(unsigned char, smem, 128);
@@ -426,19 +442,27 @@ __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_few(const QmatmulFewAr
   dependency_release();
   few_start_x<T, kBulk>(a, r, smem);
   for (int s = a.ahead; s < a.stages; ++s) ring.fetch(s, lane);
-  few_sum_x<T, kTiles, kBulk>(a, r, smem);
-  const auto walk = [&]<bool kWide>() {
-    if (a.p.subgroups == 1)
-      few_walk<kBits, T, kTiles, 1, kWide>(a, r, ring, smem, warp, lane);
-    else if (a.p.subgroups == 2)
-      few_walk<kBits, T, kTiles, 2, kWide>(a, r, ring, smem, warp, lane);
+  if constexpr (a16_is_float(kBits)) {
+    few_wait_x<kBulk>(a, smem);
+    if (kBits == kA16E4M3 || a.p.subgroups == 2)
+      few_walk<kBits, T, kTiles, 2, false>(a, r, ring, smem, warp, lane);
+    else if constexpr (kBits == kA16E2M1)
+      few_walk<kBits, T, kTiles, 4, false>(a, r, ring, smem, warp, lane);
+  } else {
+    few_sum_x<T, kTiles, kBulk>(a, r, smem);
+    const auto walk = [&]<bool kWide>() {
+      if (a.p.subgroups == 1)
+        few_walk<kBits, T, kTiles, 1, kWide>(a, r, ring, smem, warp, lane);
+      else if (a.p.subgroups == 2)
+        few_walk<kBits, T, kTiles, 2, kWide>(a, r, ring, smem, warp, lane);
+      else
+        few_walk<kBits, T, kTiles, 4, kWide>(a, r, ring, smem, warp, lane);
+    };
+    if (a.p.scale == static_cast<int>(A16Scale::kF32))
+      walk.template operator()<true>();
     else
-      few_walk<kBits, T, kTiles, 4, kWide>(a, r, ring, smem, warp, lane);
-  };
-  if (a.p.scale == static_cast<int>(A16Scale::kF32))
-    walk.template operator()<true>();
-  else
-    walk.template operator()<false>();
+      walk.template operator()<false>();
+  }
   __syncthreads();
   few_join_warps<T>(a, r, smem);
   if constexpr (kBulk) {

@@ -11,4 +11,6 @@ GALVANI_KERNEL_TABLE(
         GALVANI_KERNEL("qmatmul_few_q2_f16_sm75", (k::qmatmul_few<2, k::f16, 1, k::FewCopy::kPlain>), .threads = 512),
         GALVANI_KERNEL("qmatmul_few_q3_f16_sm75", (k::qmatmul_few<3, k::f16, 1, k::FewCopy::kPlain>), .threads = 512),
         GALVANI_KERNEL("qmatmul_few_q5_f16_sm75", (k::qmatmul_few<5, k::f16, 1, k::FewCopy::kPlain>), .threads = 512),
-        GALVANI_KERNEL("qmatmul_few_q6_f16_sm75", (k::qmatmul_few<6, k::f16, 1, k::FewCopy::kPlain>), .threads = 512)))
+        GALVANI_KERNEL("qmatmul_few_q6_f16_sm75", (k::qmatmul_few<6, k::f16, 1, k::FewCopy::kPlain>), .threads = 512),
+        GALVANI_KERNEL("qmatmul_few_e2m1_f16_sm75", (k::qmatmul_few<k::kA16E2M1, k::f16, 1, k::FewCopy::kPlain>),
+                       .threads = 512)))

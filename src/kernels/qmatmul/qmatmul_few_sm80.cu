@@ -18,4 +18,12 @@ GALVANI_KERNEL_TABLE(
         GALVANI_KERNEL("qmatmul_few_q6_bf16_sm80", (k::qmatmul_few<6, k::bf16, 1, k::FewCopy::kAsync>), .threads = 512),
         GALVANI_KERNEL("qmatmul_few_q6_f16_sm80", (k::qmatmul_few<6, k::f16, 1, k::FewCopy::kAsync>), .threads = 512),
         GALVANI_KERNEL("qmatmul_few_q8_bf16_sm80", (k::qmatmul_few<8, k::bf16, 1, k::FewCopy::kAsync>), .threads = 512),
-        GALVANI_KERNEL("qmatmul_few_q8_f16_sm80", (k::qmatmul_few<8, k::f16, 1, k::FewCopy::kAsync>), .threads = 512)))
+        GALVANI_KERNEL("qmatmul_few_q8_f16_sm80", (k::qmatmul_few<8, k::f16, 1, k::FewCopy::kAsync>), .threads = 512),
+        GALVANI_KERNEL("qmatmul_few_e2m1_bf16_sm80", (k::qmatmul_few<k::kA16E2M1, k::bf16, 1, k::FewCopy::kAsync>),
+                       .threads = 512),
+        GALVANI_KERNEL("qmatmul_few_e2m1_f16_sm80", (k::qmatmul_few<k::kA16E2M1, k::f16, 1, k::FewCopy::kAsync>),
+                       .threads = 512),
+        GALVANI_KERNEL("qmatmul_few_e4m3_bf16_sm80", (k::qmatmul_few<k::kA16E4M3, k::bf16, 1, k::FewCopy::kAsync>),
+                       .threads = 512),
+        GALVANI_KERNEL("qmatmul_few_e4m3_f16_sm80", (k::qmatmul_few<k::kA16E4M3, k::f16, 1, k::FewCopy::kAsync>),
+                       .threads = 512)))

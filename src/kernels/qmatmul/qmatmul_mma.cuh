@@ -6,6 +6,7 @@
 // straight into registers, one unit ahead.
 #include "kernels/common/copy.cuh"
 #include "kernels/qmatmul/a16_dequant.cuh"
+#include "kernels/qmatmul/qmatmul_mma_float.cuh"
 #include "kernels/qmatmul/qmatmul_store.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
@@ -67,6 +68,7 @@ GALVANI_DEVICE void mma_one(const QmatmulArgs& p, const unsigned char* const (&u
   }
 }
 
+/// kBits: of affine codes, or which float codes (a16_float.h).
 template <int kBits, typename T>
 __global__ void __launch_bounds__(kMmaThreads) qmatmul_mma(const QmatmulArgs p) {
   __shared__ __align__(128) unsigned char x_tiles[2][kMmaXBytes];
@@ -102,10 +104,14 @@ __global__ void __launch_bounds__(kMmaThreads) qmatmul_mma(const QmatmulArgs p) 
     __syncthreads();  // this x tile is complete, and nobody reads the other any more
     if (u + 1 < p.units) mma_load_x<T>(p, x_tiles[(u + 1) % 2], token0, u + 1);
     const unsigned x_at = shared_address(x_tiles[u % 2]) + x_lane;
-    mma_one<0>(p, unit, codes, scales, x_at, acc, lane);
-    mma_one<1>(p, unit, codes, scales, x_at, acc, lane);
-    mma_one<2>(p, unit, codes, scales, x_at, acc, lane);
-    mma_one<3>(p, unit, codes, scales, x_at, acc, lane);
+    if constexpr (a16_is_float(kBits)) {
+      mma_float_unit<kMmaXRow>(acc, codes, unit, x_at, kBits == kA16E2M1 && p.subgroups == 4, lane);
+    } else {
+      mma_one<0>(p, unit, codes, scales, x_at, acc, lane);
+      mma_one<1>(p, unit, codes, scales, x_at, acc, lane);
+      mma_one<2>(p, unit, codes, scales, x_at, acc, lane);
+      mma_one<3>(p, unit, codes, scales, x_at, acc, lane);
+    }
   }
 #pragma unroll
   for (int r = 0; r < kMmaRowTiles; ++r)
@@ -114,7 +120,9 @@ __global__ void __launch_bounds__(kMmaThreads) qmatmul_mma(const QmatmulArgs p) 
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int m = token0 + n * 8 + lane % 4 * 2 + e % 2, row = (tile0 + r) * kA16Rows + lane / 4 + e / 2 * 8;
-        if (m < p.m && row < p.n) qmatmul_store<T>(p, m, row, acc[r][n][e]);
+        float sum = acc[r][n][e];
+        if constexpr (a16_is_float(kBits)) sum *= qmatmul_factor(p);
+        if (m < p.m && row < p.n) qmatmul_store<T>(p, m, row, sum);
       }
 }
 

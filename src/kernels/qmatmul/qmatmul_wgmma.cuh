@@ -7,7 +7,7 @@
 // has two products under way and dequantises the next fragment meanwhile.
 #include "kernels/common/copy.cuh"
 #include "kernels/common/wgmma.cuh"
-#include "kernels/qmatmul/a16_dequant.cuh"
+#include "kernels/qmatmul/a16_float.cuh"
 #include "kernels/qmatmul/qmatmul_store.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
@@ -85,13 +85,14 @@ struct WgmmaPending {
 /// under way.
 template <int kPair, int kBits, typename T, int kTokens, bool kNative>
 GALVANI_DEVICE void wgmma_pair(const QmatmulWgmmaArgs& a, const unsigned char* unit, const A16Codes<kBits, T>& codes,
-                               A16WeightScales<T, kNative>& scales, unsigned (&fragments)[2][2][4],
+                               A16ScalesOf<kBits, T, kNative>& scales, unsigned (&fragments)[2][2][4],
                                float (&acc)[kTokens / 2], unsigned long long x, int accumulate, WgmmaPending& pending,
                                int lane) {
   constexpr int kFirst = 2 * kPair, kSecond = kFirst + 1;
   const auto begin = [&](int step) {
     if (a16_begins_subgroup(step, a.p.subgroups))
-      scales.load(unit, a16_word_bytes(kBits), step * a.p.subgroups / 4, a.p.scale, lane);
+      scales.load(unit, a16_word_bytes(a16_bits(kBits)), step * a.p.subgroups / 4,
+                  a16_is_float(kBits) ? a.p.subgroups : a.p.scale, lane);
   };
   wgmma_wait<1>();
   if constexpr (kPair == 1) pending.release();  // all but the first pair's products are done
@@ -117,7 +118,7 @@ GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, const unsigned char
     const WgmmaTile tile = wgmma_tile(a, i);
     float acc[kTokens / 2];
     unsigned fragments[2][2][4];
-    A16WeightScales<T, kNative> scales;
+    A16ScalesOf<kBits, T, kNative> scales;
     WgmmaPending pending;
     int accumulate = 0;
     int first = wgmma_first_unit(a, tile.rows, kStep);
@@ -143,6 +144,10 @@ GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, const unsigned char
     }
     wgmma_wait<0>();
     pending.release();
+    if constexpr (a16_is_float(kBits)) {
+#pragma unroll
+      for (float& sum : acc) sum *= qmatmul_factor(p);
+    }
     const int row = (tile.rows * kWgmmaRowTiles + warp) * kA16Rows + lane / 4, token = tile.tokens * kTokens;
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j)
@@ -178,7 +183,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     registers_up<232>();
     dependency_wait();
     const bool native = a.p.scale == static_cast<int>(A16Codes<kBits, T>::kIsBf16 ? A16Scale::kBF16 : A16Scale::kF16);
-    if (native)
+    if (a16_is_float(kBits) || native)
       wgmma_consume<kBits, T, kTokens, true>(a, smem, full, empty);
     else
       wgmma_consume<kBits, T, kTokens, false>(a, smem, full, empty);

@@ -29,4 +29,12 @@ GALVANI_KERNEL_TABLE(
     GALVANI_KERNEL("qmatmul_wgmma_q8_bf16_t64_sm90a", (k::qmatmul_wgmma<8, k::bf16, 64>), .threads = 384),
     GALVANI_KERNEL("qmatmul_wgmma_q8_bf16_t128_sm90a", (k::qmatmul_wgmma<8, k::bf16, 128>), .threads = 384),
     GALVANI_KERNEL("qmatmul_wgmma_q8_bf16_t256_sm90a", (k::qmatmul_wgmma<8, k::bf16, 256>), .threads = 384),
-    GALVANI_KERNEL("qmatmul_wgmma_q8_f16_t128_sm90a", (k::qmatmul_wgmma<8, k::f16, 128>), .threads = 384))
+    GALVANI_KERNEL("qmatmul_wgmma_q8_f16_t128_sm90a", (k::qmatmul_wgmma<8, k::f16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e2m1_bf16_t64_sm90a", (k::qmatmul_wgmma<k::kA16E2M1, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e2m1_bf16_t128_sm90a", (k::qmatmul_wgmma<k::kA16E2M1, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e2m1_bf16_t256_sm90a", (k::qmatmul_wgmma<k::kA16E2M1, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e2m1_f16_t128_sm90a", (k::qmatmul_wgmma<k::kA16E2M1, k::f16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e4m3_bf16_t64_sm90a", (k::qmatmul_wgmma<k::kA16E4M3, k::bf16, 64>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e4m3_bf16_t128_sm90a", (k::qmatmul_wgmma<k::kA16E4M3, k::bf16, 128>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e4m3_bf16_t256_sm90a", (k::qmatmul_wgmma<k::kA16E4M3, k::bf16, 256>), .threads = 384),
+    GALVANI_KERNEL("qmatmul_wgmma_e4m3_f16_t128_sm90a", (k::qmatmul_wgmma<k::kA16E4M3, k::f16, 128>), .threads = 384))
