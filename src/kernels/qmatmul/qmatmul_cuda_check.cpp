@@ -6,6 +6,7 @@
 #include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
 #include "quant/affine.h"
+#include "quant/sources.h"
 
 namespace galvani::kernels {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 constexpr int64_t kN = 80, kK = 320;  // five row tiles, five units
 
 struct Weights {
-  quant::AffineTensor tensor;
+  quant::AffineTensor tensor;  ///< affine codes
+  std::vector<float> values;   ///< float codes: the weights, exactly
   CudaMatrix packed;
 };
 
@@ -37,12 +39,34 @@ Result<Weights> make_weights(CheckRig& rig, int bits) {
   return w;
 }
 
+/// Random codes, none of them NaN, and scales about 1 / 64.
+Result<Weights> make_float_weights(CheckRig& rig, quant::MatrixKind kind) {
+  const bool mxfp8 = kind == quant::MatrixKind::kMxfp8, nvfp4 = kind == quant::MatrixKind::kNvfp4;
+  std::vector<std::byte> codes(static_cast<size_t>(kN * kK / (mxfp8 ? 1 : 2)));
+  std::vector<std::byte> scales(static_cast<size_t>(kN * kK / (nvfp4 ? 16 : 32)));
+  for (std::byte& code : codes) {
+    code = static_cast<std::byte>(rig.random()());
+    if (mxfp8 && (code & std::byte{0x7f}) == std::byte{0x7f}) code = std::byte{0x7e};
+  }
+  // E4M3 with exponents 2^-6 to 2^-3, E8M0 2^-12 to 2^-5.
+  for (std::byte& scale : scales)
+    scale = static_cast<std::byte>(nvfp4 ? 8 + rig.random()() % 32 : 115 + rig.random()() % 8);
+  Weights w;
+  GALVANI_TRY(const auto source, quant::make_fp_source("check", kind, {codes, nullptr}, {scales, nullptr}, kN, kK));
+  w.values.resize(kN * kK);
+  GALVANI_TRY_VOID(source->dequant_rows(0, kN, w.values.data()));
+  GALVANI_TRY(w.packed, qmatmul_cuda_upload(rig.stream(), *source, 0, kN));
+  return w;
+}
+
 /// Largest error over its bound: 1.05·u·|y| + 4·max(1, √K/16)·2^−24·Σ|w·x|, and for arms that round each weight one
-/// unit of the largest product, since a weight may round the other way at a tie.
+/// unit of the largest product, since a weight may round the other way at a tie. No arm rounds float codes.
 double compare(const Weights& w, const std::vector<float>& x, const std::vector<float>& y, int64_t m,
                bool exact_weights, StoreType type) {
-  std::vector<float> weights(kN * kK);
-  quant::affine_dequant_rows(w.tensor.view, 0, kN, weights.data());
+  const bool floats = !w.values.empty();
+  std::vector<float> weights = w.values;
+  weights.resize(kN * kK);
+  if (!floats) quant::affine_dequant_rows(w.tensor.view, 0, kN, weights.data());
   const double factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(kK)) / 16) * 0x1p-24;
   double worst = 0;
   for (int64_t t = 0; t < m; ++t)
@@ -51,7 +75,9 @@ double compare(const Weights& w, const std::vector<float>& x, const std::vector<
       for (int64_t c = 0; c < kK; ++c) {
         double weight = weights[static_cast<size_t>(r * kK + c)];
         const auto rounded = static_cast<float>(weight);
-        if (exact_weights) {
+        if (floats) {
+          // They are what they are.
+        } else if (exact_weights) {
           uint16_t scale, bias;
           const size_t at = static_cast<size_t>(r * w.tensor.view.groups() + c / 64) * 2;
           std::memcpy(&scale, w.tensor.view.scales + at, 2), std::memcpy(&bias, w.tensor.view.biases + at, 2);
@@ -65,7 +91,7 @@ double compare(const Weights& w, const std::vector<float>& x, const std::vector<
         sum += product, size += std::fabs(product), largest = std::max(largest, std::fabs(product));
       }
       const double bound = 1.05 * 0x1p-24 * std::fabs(sum) + factor * size +
-                           (exact_weights ? 0 : 2 * store_roundoff(type) * largest) + 1e-30;
+                           (exact_weights || floats ? 0 : 2 * store_roundoff(type) * largest) + 1e-30;
       const double share = std::fabs(y[static_cast<size_t>(t * kN + r)] - sum) / bound;
       if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
     }
@@ -98,14 +124,22 @@ Result<std::vector<KernelVerdict>> check_qmatmul(cuda::CudaDevice& device, uint6
   options.expand_bytes = kN * kK * 2;
   GALVANI_TRY(const auto product, QmatmulCuda::create(device.shared_from_this(), options));
   std::vector<KernelVerdict> verdicts;
-  for (const int bits : {2, 3, 4, 5, 6, 8}) {
-    GALVANI_TRY(const Weights w, make_weights(rig, bits));
+  const auto check = [&](const Weights& w) -> Status {
     for (const Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
       for (int arm = 0; arm < kQmatmulCudaArms; ++arm)
         for (const int64_t m : {3, 40, 130, 300}) {
           GALVANI_TRY(const auto more, check_one(rig, *product, w, m, arithmetic, static_cast<QmatmulCudaArm>(arm)));
           verdicts.insert(verdicts.end(), more.begin(), more.end());
         }
+    return {};
+  };
+  for (const int bits : {2, 3, 4, 5, 6, 8}) {
+    GALVANI_TRY(const Weights w, make_weights(rig, bits));
+    GALVANI_TRY_VOID(check(w));
+  }
+  for (const auto kind : {quant::MatrixKind::kMxfp4, quant::MatrixKind::kMxfp8, quant::MatrixKind::kNvfp4}) {
+    GALVANI_TRY(const Weights w, make_float_weights(rig, kind));
+    GALVANI_TRY_VOID(check(w));
   }
   return verdicts;
 }
