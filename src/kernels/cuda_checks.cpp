@@ -8,11 +8,33 @@
 namespace galvani::kernels {
 
 std::span<const KernelCheck> kernel_checks() {
-  // One operation a line, sorted.
+  using Names = std::vector<std::string>;
+  // Sorted by operation.
   static constexpr KernelCheck kChecks[] = {
-      {"attention", check_attention}, {"elementwise", check_elementwise},
-      {"linear", check_linear},       {"norm", check_norm},
-      {"probe", check_probe},         {"qmatmul", check_qmatmul},
+      {"attention", checked_attention, check_attention},
+      {"elementwise",
+       [](const DeviceCaps&) {
+         return Names{"embed_sm70", "finish_rows_sm70", "gated_sm70"};
+       },
+       check_elementwise},
+      {"linear", [](const DeviceCaps&) { return Names{"linear_dense_sm70"}; }, check_linear},
+      {"norm", [](const DeviceCaps&) { return Names{"rms_norm_sm70"}; }, check_norm},
+      {"probe",
+       [](const DeviceCaps&) {
+         return Names{"random_fill_sm70", "read_sweep_sm70"};
+       },
+       check_probe},
+      {"qmatmul", checked_qmatmul, check_qmatmul},
+      {"rope",
+       [](const DeviceCaps&) {
+         return Names{"qkv_finish_sm70", "rope_table_sm70"};
+       },
+       check_rope},
+      {"sampling",
+       [](const DeviceCaps&) {
+         return Names{"sample_copy_sm70", "sample_edit_sm70", "sample_pick_sm70", "sample_scan_sm70"};
+       },
+       check_sampling},
   };
   return kChecks;
 }

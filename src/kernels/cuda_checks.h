@@ -21,6 +21,8 @@ struct KernelVerdict {
 
 struct KernelCheck {
   const char* operation;
+  /// Names of the kernels that `run` compares on such a part, known without one.
+  std::vector<std::string> (*kernels)(const DeviceCaps& caps);
   /// Runs every kernel of the operation that this device runs, on data drawn from `seed`. An error is one that kept it
   /// from comparing.
   Result<std::vector<KernelVerdict>> (*run)(cuda::CudaDevice& device, uint64_t seed);

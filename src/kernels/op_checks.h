@@ -14,7 +14,15 @@ Result<std::vector<KernelVerdict>> check_linear(cuda::CudaDevice& device, uint64
 Result<std::vector<KernelVerdict>> check_norm(cuda::CudaDevice& device, uint64_t seed);
 /// The sweep's sum and the fill's words are integers, so both must agree exactly.
 Result<std::vector<KernelVerdict>> check_probe(cuda::CudaDevice& device, uint64_t seed);
-/// Every width and arm that this part runs.
+/// Every width, arm and tile that this part runs.
 Result<std::vector<KernelVerdict>> check_qmatmul(cuda::CudaDevice& device, uint64_t seed);
+/// The table of a step's positions, and from the q/k/v product to queries and pages.
+Result<std::vector<KernelVerdict>> check_rope(cuda::CudaDevice& device, uint64_t seed);
+/// Tokens of the f64 distribution at the same u, and their log-probabilities.
+Result<std::vector<KernelVerdict>> check_sampling(cuda::CudaDevice& device, uint64_t seed);
+
+/// Kernels that the two with arms compare on such a part.
+std::vector<std::string> checked_attention(const DeviceCaps& caps);
+std::vector<std::string> checked_qmatmul(const DeviceCaps& caps);
 
 }  // namespace galvani::kernels

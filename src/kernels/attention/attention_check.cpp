@@ -118,33 +118,59 @@ Result<double> run_tiles(CheckRig& rig, Sequence& s, const AttentionCudaChoice& 
   return judge(rig, s, u.out, true);
 }
 
+/// One kernel on one kind of layer.
+struct Case {
+  enum class Arm { kSimt, kDecode, kTiles };
+  Arm arm = Arm::kSimt;
+  DType kv = DType::kF32;
+  int dim = 64;
+  AttentionCudaChoice choice;
+};
+
+/// Everything that this part runs; simt takes any width, so that one is enough.
+std::vector<Case> cases_of(const DeviceCaps& caps) {
+  std::vector<Case> cases;
+  for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16})
+    for (const int dim : {64, 128, 256}) {
+      const AttentionCudaShape shape{.heads = kHeads, .kv_heads = kKvHeads, .k_dim = dim, .v_dim = dim, .kv = kv};
+      const auto add = [&](Case::Arm arm, const AttentionCudaChoice& choice) {
+        if (choice.kernel != nullptr) cases.push_back({arm, kv, dim, choice});
+      };
+      if (dim == 64) add(Case::Arm::kSimt, plan_attention_simt(caps, shape));
+      add(Case::Arm::kDecode, plan_attention_decode(caps, shape));
+      for (const auto& [longest, wgmma] : {std::pair{16, false}, {1000, false}, {1000, true}})
+        add(Case::Arm::kTiles, plan_attention_tiles(caps, shape, longest, wgmma));
+    }
+  return cases;
+}
+
+constexpr const char* kMerge = "attention_merge_sm75";
+
 }  // namespace
+
+std::vector<std::string> checked_attention(const DeviceCaps& caps) {
+  std::vector<std::string> names;
+  for (const Case& c : cases_of(caps)) {
+    names.emplace_back(c.choice.kernel);
+    if (c.arm == Case::Arm::kDecode) names.emplace_back(kMerge);
+  }
+  return names;
+}
 
 Result<std::vector<KernelVerdict>> check_attention(cuda::CudaDevice& device, uint64_t seed) {
   GALVANI_TRY(CheckRig rig, CheckRig::create(device, seed));
-  const DeviceCaps& caps = device.caps();
   std::vector<KernelVerdict> verdicts;
-  const auto add = [&](const AttentionCudaChoice& choice, double worst) {
-    verdicts.push_back({choice.kernel, worst, "2 heads, 70 tokens"});
-  };
-  for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16})
-    for (const int dim : {64, 128, 256}) {
-      GALVANI_TRY(Sequence s, make_sequence(rig, dim, kv));
-      if (const auto choice = plan_attention_simt(caps, s.shape); choice.kernel != nullptr && dim == 64) {
-        GALVANI_TRY(const double worst, run_rows(rig, s, choice, false));
-        add(choice, worst);
-      }
-      if (const auto choice = plan_attention_decode(caps, s.shape); choice.kernel != nullptr) {
-        GALVANI_TRY(const double worst, run_rows(rig, s, choice, true));
-        add(choice, worst);
-        verdicts.push_back({"attention_merge_sm75", worst, "after " + std::string(choice.kernel)});
-      }
-      for (const auto& [longest, wgmma] : {std::pair{16, false}, {1000, false}, {1000, true}})
-        if (const auto choice = plan_attention_tiles(caps, s.shape, longest, wgmma); choice.kernel != nullptr) {
-          GALVANI_TRY(const double worst, run_tiles(rig, s, choice));
-          add(choice, worst);
-        }
+  for (const Case& c : cases_of(device.caps())) {
+    GALVANI_TRY(Sequence s, make_sequence(rig, c.dim, c.kv));
+    double worst = 0;
+    if (c.arm == Case::Arm::kTiles) {
+      GALVANI_TRY(worst, run_tiles(rig, s, c.choice));
+    } else {
+      GALVANI_TRY(worst, run_rows(rig, s, c.choice, c.arm == Case::Arm::kDecode));
     }
+    verdicts.push_back({c.choice.kernel, worst, "2 heads, 70 tokens"});
+    if (c.arm == Case::Arm::kDecode) verdicts.push_back({kMerge, worst, "after " + std::string(c.choice.kernel)});
+  }
   return verdicts;
 }
 

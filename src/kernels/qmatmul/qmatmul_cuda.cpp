@@ -18,7 +18,7 @@ QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Ari
   p.exact_weights = arithmetic == Arithmetic::kF16 ? w.form.exact_f16 : w.form.exact_bf16;
   p.x_aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 && w.cols % 8 == 0;
   p.y_16 = y.as_x, p.add = y.add;
-  p.workspace_bytes = options.expand_bytes, p.forced = options.forced;
+  p.workspace_bytes = options.expand_bytes, p.forced = options.forced, p.wgmma_tokens = options.wgmma_tokens;
   return p;
 }
 

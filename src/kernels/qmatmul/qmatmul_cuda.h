@@ -58,6 +58,7 @@ class QmatmulCuda {
  public:
   struct Options {
     int forced = -1;                   ///< a QmatmulCudaArm
+    int wgmma_tokens = 0;              ///< QmatmulCudaProblem::wgmma_tokens
     int64_t expand_bytes = 0;          ///< the largest matrix the expand arm may hold; 0 forbids it
     QmatmulCudaCrossovers crossovers;  ///< of this part
     bool dependent_launch = true;

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "kernels/check_rig.h"
 #include "kernels/op_checks.h"
@@ -98,48 +99,86 @@ double compare(const Weights& w, const std::vector<float>& x, const std::vector<
   return worst;
 }
 
-/// The kernel that ran, by its launch count: the name is what the plan says, and the count says that it did.
-Result<std::vector<KernelVerdict>> check_one(CheckRig& rig, QmatmulCuda& product, const Weights& w, int64_t m,
-                                             Arithmetic arithmetic, QmatmulCudaArm arm) {
-  const StoreType type = arithmetic == Arithmetic::kF16 ? StoreType::kF16 : StoreType::kBF16;
-  product.options().forced = static_cast<int>(arm);
-  std::vector<float> x = rig.normal(static_cast<size_t>(m * kK));
-  CudaActivations in{.m = m, .stride = kK};
+/// One kernel at one number of tokens.
+struct Case {
+  size_t format = 0;  ///< of kFormats
+  Arithmetic arithmetic = Arithmetic::kBF16;
+  QmatmulCudaArm arm = QmatmulCudaArm::kMma;
+  int64_t m = 1;
+  int tokens = 0;  ///< of a wgmma tile
+  QmatmulCudaPlan plan;
+};
+
+constexpr int64_t kWorkspace = kN * kK * 2;
+
+constexpr A16Format kFormats[] = {{2}, {3}, {4}, {5}, {6}, {8}, kA16Mxfp4, kA16Nvfp4, kA16Mxfp8};
+
+Result<Weights> make_weights_of(CheckRig& rig, const A16Format& format) {
+  switch (weight_kind_of(format)) {
+    case WeightKind::kMxfp4: return make_float_weights(rig, quant::MatrixKind::kMxfp4);
+    case WeightKind::kNvfp4: return make_float_weights(rig, quant::MatrixKind::kNvfp4);
+    case WeightKind::kMxfp8: return make_float_weights(rig, quant::MatrixKind::kMxfp8);
+    default: return make_weights(rig, format.bits);
+  }
+}
+
+/// Every format, arithmetic, arm and tile that this part runs. The scales above leave float codes exact in both types.
+std::vector<Case> cases_of(const DeviceCaps& caps) {
+  std::vector<Case> cases;
+  for (size_t format = 0; format < std::size(kFormats); ++format)
+    for (const Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
+      for (int arm = 0; arm < kQmatmulCudaArms; ++arm)
+        for (const auto& [m, tokens] : {std::pair{3, 0}, {40, 0}, {130, 0}, {300, 0}, {130, 128}, {300, 256}}) {
+          Case c{format, arithmetic, static_cast<QmatmulCudaArm>(arm), m, tokens, {}};
+          if (tokens > 0 && c.arm != QmatmulCudaArm::kWgmma) continue;
+          QmatmulCudaProblem p;
+          p.m = m, p.n = kN, p.k = kK, p.format = kFormats[format], p.kind = weight_kind_of(p.format);
+          p.arithmetic = arithmetic;
+          p.workspace_bytes = kWorkspace, p.forced = arm, p.wgmma_tokens = tokens;
+          c.plan = qmatmul_cuda_plan(caps, p);
+          if (c.plan.ok) cases.push_back(c);
+        }
+  return cases;
+}
+
+/// By its name in the plan that run() makes; a launch under another one would be a kernel without a verdict.
+Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weights& w, const Case& c) {
+  const StoreType type = c.arithmetic == Arithmetic::kF16 ? StoreType::kF16 : StoreType::kBF16;
+  product.options().forced = static_cast<int>(c.arm);
+  product.options().wgmma_tokens = c.tokens;
+  std::vector<float> x = rig.normal(static_cast<size_t>(c.m * kK));
+  CudaActivations in{.m = c.m, .stride = kK};
   GALVANI_TRY(in.data, rig.upload_as(x, type));
-  GALVANI_TRY(void* y, rig.output(static_cast<size_t>(m * kN), StoreType::kF32));
+  GALVANI_TRY(void* y, rig.output(static_cast<size_t>(c.m * kN), StoreType::kF32));
   const CudaResult out{.data = y, .stride = kN};
-  const QmatmulCudaPlan plan = product.plan(w.packed, in, arithmetic, out);
-  if (!plan.ok) return std::vector<KernelVerdict>{};  // this part has no such arm
-  GALVANI_TRY_VOID(product.run(rig.stream(), w.packed, in, arithmetic, out));
-  GALVANI_TRY(const auto got, rig.read(y, static_cast<size_t>(m * kN), StoreType::kF32));
-  return std::vector<KernelVerdict>{
-      {plan.kernel(), compare(w, x, got, m, qmatmul_cuda_is_few(arm), type), fmt::format("80 x 320, {} tokens", m)}};
+  const QmatmulCudaPlan plan = product.plan(w.packed, in, c.arithmetic, out);
+  GALVANI_TRY_VOID(product.run(rig.stream(), w.packed, in, c.arithmetic, out));
+  GALVANI_TRY(const auto got, rig.read(y, static_cast<size_t>(c.m * kN), StoreType::kF32));
+  return KernelVerdict{plan.kernel(), compare(w, x, got, c.m, qmatmul_cuda_is_few(c.arm), type),
+                       fmt::format("80 x 320, {} tokens", c.m)};
 }
 
 }  // namespace
 
+std::vector<std::string> checked_qmatmul(const DeviceCaps& caps) {
+  std::vector<std::string> names;
+  for (const Case& c : cases_of(caps)) names.push_back(c.plan.kernel());
+  return names;
+}
+
 Result<std::vector<KernelVerdict>> check_qmatmul(cuda::CudaDevice& device, uint64_t seed) {
   GALVANI_TRY(CheckRig rig, CheckRig::create(device, seed));
   QmatmulCuda::Options options;
-  options.expand_bytes = kN * kK * 2;
+  options.expand_bytes = kWorkspace;
   GALVANI_TRY(const auto product, QmatmulCuda::create(device.shared_from_this(), options));
+  std::map<size_t, Weights> weights;  // by index of kFormats
   std::vector<KernelVerdict> verdicts;
-  const auto check = [&](const Weights& w) -> Status {
-    for (const Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
-      for (int arm = 0; arm < kQmatmulCudaArms; ++arm)
-        for (const int64_t m : {3, 40, 130, 300}) {
-          GALVANI_TRY(const auto more, check_one(rig, *product, w, m, arithmetic, static_cast<QmatmulCudaArm>(arm)));
-          verdicts.insert(verdicts.end(), more.begin(), more.end());
-        }
-    return {};
-  };
-  for (const int bits : {2, 3, 4, 5, 6, 8}) {
-    GALVANI_TRY(const Weights w, make_weights(rig, bits));
-    GALVANI_TRY_VOID(check(w));
-  }
-  for (const auto kind : {quant::MatrixKind::kMxfp4, quant::MatrixKind::kMxfp8, quant::MatrixKind::kNvfp4}) {
-    GALVANI_TRY(const Weights w, make_float_weights(rig, kind));
-    GALVANI_TRY_VOID(check(w));
+  for (const Case& c : cases_of(device.caps())) {
+    auto& w = weights[c.format];
+    if (w.packed.data == nullptr) {
+      GALVANI_TRY(w, make_weights_of(rig, kFormats[c.format]));
+    }
+    GALVANI_TRY(verdicts.emplace_back(), check_one(rig, *product, w, c));
   }
   return verdicts;
 }

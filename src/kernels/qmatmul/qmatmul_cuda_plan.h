@@ -43,6 +43,7 @@ struct QmatmulCudaProblem {
   bool y_16 = false, add = false;
   int64_t workspace_bytes = 0;  ///< what the expand arm may hold; 0 forbids it
   int forced = -1;              ///< a QmatmulCudaArm, or -1
+  int wgmma_tokens = 0;         ///< forces the wgmma arm's tile (64, 128, 256), so that each can be compared; 0: no
 };
 
 /// Where one arm overtakes another on a part: measured, or these defaults.
@@ -119,6 +120,7 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
 /// H200 (README.md).
 constexpr int qmatmul_cuda_wgmma_tokens(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   if (p.arithmetic == Arithmetic::kF16) return 128;  // the only instance
+  if (p.wgmma_tokens > 0) return p.wgmma_tokens;
   int best = 64;
   int64_t best_cost = 0;
   for (int tokens : {64, 128, 256}) {
