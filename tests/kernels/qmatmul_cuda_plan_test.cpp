@@ -7,6 +7,7 @@
 #include <set>
 
 #include "device/parts.h"
+#include "kernels/qmatmul/qmatmul_cuda_text.h"
 
 namespace galvani::kernels {
 namespace {
@@ -104,6 +105,23 @@ TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   const std::string text = qmatmul_cuda_explain(h200, problem(64, 4096, 4096, Arithmetic::kBF16));
   EXPECT_NE(text.find("few-bulk: it takes at most 8 tokens"), std::string::npos) << text;
   EXPECT_NE(text.find("wgmma: runs"), std::string::npos) << text;
+}
+
+// GALVANI_TRACE=plan: the problem, the kernel, and why the arms before it declined.
+TEST(QmatmulCudaPlan, APlanIsALineOfText) {
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  QmatmulCudaProblem p = problem(64, 4096, 4096, Arithmetic::kBF16);
+  EXPECT_EQ(qmatmul_cuda_problem_text(p), "64 tokens x [4096, 4096], 4 bits, group 64, bf16 scales, bf16");
+  EXPECT_EQ(qmatmul_cuda_plan_text(h200, p, PlanDetail::kReasons).find("kernel=qmatmul_wgmma_q4_bf16_t"), 0u);
+  EXPECT_NE(qmatmul_cuda_plan_text(h200, p, PlanDetail::kReasons).find("few-bulk: it takes at most 8 tokens"),
+            std::string::npos);
+  p.m = 1, p.x_aligned = false;
+  EXPECT_EQ(qmatmul_cuda_problem_text(p), "1 token x [4096, 4096], 4 bits, group 64, bf16 scales, bf16, unaligned");
+  // The crossovers of the run, not the defaults.
+  p = problem(1024, 4096, 4096, Arithmetic::kBF16);
+  p.workspace_bytes = 4096 * 4096 * 2;
+  EXPECT_EQ(qmatmul_cuda_plan_text(h200, p, PlanDetail::kKernel, {.expand_from_wgmma = 512}).find("kernel=a16_expand"),
+            0u);
 }
 
 TEST(QmatmulCudaPlan, ExpandingIsBoundedByItsWorkspaceAndItsCrossover) {

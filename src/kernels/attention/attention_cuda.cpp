@@ -8,13 +8,14 @@
 namespace galvani::kernels {
 namespace {
 bool dependent(const cuda::CudaDevice& device) { return device.caps().has(Feature::kDependentLaunch); }
+std::string choice_str(const AttentionCudaChoice& choice) {
+  return fmt::format("kernel={} rows={} threads={} shared={}", choice.kernel, choice.rows, choice.threads,
+                     choice.shared_bytes);
+}
 }  // namespace
 
 std::string attention_cuda_plan_str(const DeviceCaps& caps, const AttentionCudaShape& shape, int64_t m) {
-  const auto text = [](const AttentionCudaChoice& choice) {
-    return fmt::format("kernel={} rows={} threads={} shared={}", choice.kernel, choice.rows, choice.threads,
-                       choice.shared_bytes);
-  };
+  const auto text = choice_str;
   if (m >= kTileMinRows) {
     const auto tiles = plan_attention_tiles(caps, shape, static_cast<int>(std::min<int64_t>(m, 1 << 20)));
     if (tiles.kernel != nullptr) return text(tiles);
@@ -24,6 +25,14 @@ std::string attention_cuda_plan_str(const DeviceCaps& caps, const AttentionCudaS
   const auto simt = plan_attention_simt(caps, shape);
   if (simt.kernel != nullptr) return fmt::format("{} ({})", text(simt), decode.refusal);
   return fmt::format("refused: {}; {}", decode.refusal, simt.refusal);
+}
+
+std::string attention_cuda_launch_str(const AttentionCudaChoice& choice, const PagedKv& kv, int heads,
+                                      const ScoreArgs& score, int rows) {
+  return fmt::format("attention {} heads, {} kv x {}/{}{}{}{}: {}", heads, kv.kv_heads, kv.k_dim, kv.v_dim,
+                     score.window > 0 ? fmt::format(", window {}", score.window) : "",
+                     score.softcap > 0 ? ", softcap" : "", rows > 0 ? fmt::format(", {} rows", rows) : ", chunks",
+                     choice_str(choice));
 }
 
 int attention_schedule(std::span<const int> positions, int window, int segment, int* out) {
@@ -52,6 +61,10 @@ void sort_attention_tiles(std::vector<AttentionTileRows>& tiles, int window) {
 
 Status attention_decode_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionRowsArgs& args) {
   cuda::CudaDevice& device = stream.device();
+  device.trace_plan([&] {
+    return attention_cuda_launch_str(choice, args.kv, args.heads, args.score, args.rows) +
+           " then kernel=attention_merge_sm75";
+  });
   GALVANI_TRY(const cuda::Kernel* decode, device.kernel(choice.kernel));
   GALVANI_TRY(const cuda::Kernel* merge, device.kernel("attention_merge_sm75"));
   const auto blocks = static_cast<unsigned>(device.caps().sms * choice.blocks_per_sm);
@@ -67,6 +80,8 @@ Status attention_decode_cuda(cuda::Stream& stream, const AttentionCudaChoice& ch
 }
 
 Status attention_simt_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionRowsArgs& args) {
+  stream.device().trace_plan(
+      [&] { return attention_cuda_launch_str(choice, args.kv, args.heads, args.score, args.rows); });
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(choice.kernel));
   const auto rows = static_cast<unsigned>(args.rows), heads = static_cast<unsigned>(args.heads);
   return cuda::launch(stream, *kernel,
@@ -79,6 +94,7 @@ Status attention_simt_cuda(cuda::Stream& stream, const AttentionCudaChoice& choi
 
 Status attention_tiles_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionTilesArgs& args,
                             int tiles) {
+  stream.device().trace_plan([&] { return attention_cuda_launch_str(choice, args.kv, args.heads, args.score, 0); });
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(choice.kernel));
   const auto grid = static_cast<unsigned>(tiles), heads = static_cast<unsigned>(args.heads);
   return cuda::launch(stream, *kernel,

@@ -18,6 +18,10 @@ namespace galvani::kernels {
 /// What a chunk of m rows of such a layer runs on this part, as text: "kernel=NAME …" or "refused: why".
 std::string attention_cuda_plan_str(const DeviceCaps& caps, const AttentionCudaShape& shape, int64_t m);
 
+/// A launch as GALVANI_TRACE=plan prints it: the layer, the rows (0: as many tiles as the chunks need), the kernel.
+std::string attention_cuda_launch_str(const AttentionCudaChoice& choice, const PagedKv& kv, int heads,
+                                      const ScoreArgs& score, int rows);
+
 /// Writes the schedule of AttentionRowsArgs (2 + rows ints) for these positions; returns the segments of all rows.
 int attention_schedule(std::span<const int> positions, int window, int segment, int* out);
 

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "cuda/launch.h"
 #include "kernels/qmatmul/a16_pack.h"
+#include "kernels/qmatmul/qmatmul_cuda_text.h"
 
 namespace galvani::kernels {
 namespace {
@@ -79,6 +80,10 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
                         const CudaResult& y) {
   const QmatmulCudaProblem p = problem_of(w, x, arithmetic, y, options_);
   const QmatmulCudaPlan plan = qmatmul_cuda_plan(device_->caps(), p, options_.crossovers);
+  device_->trace_plan([&] {
+    return fmt::format("qmatmul {}: {}", qmatmul_cuda_problem_text(p),
+                       qmatmul_cuda_plan_text(device_->caps(), p, PlanDetail::kReasons, options_.crossovers));
+  });
   if (!plan.ok)
     return fail(ErrorCode::kUnsupported, "no kernel for {} tokens × [{}, {}], {}, group {}, in {}: {}", p.m, p.n, p.k,
                 a16_code_name(p.format), p.format.group, arithmetic_name(arithmetic), plan.reason);

@@ -9,13 +9,22 @@ void add(std::string& list, const std::string& item) { list += (list.empty() ? "
 
 }  // namespace
 
-std::string qmatmul_cuda_plan_text(const DeviceCaps& caps, const QmatmulCudaProblem& problem, PlanDetail detail) {
-  const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, problem);
+std::string qmatmul_cuda_problem_text(const QmatmulCudaProblem& problem) {
+  constexpr const char* kScales[] = {"bf16", "f16", "f32"};
+  return fmt::format("{} token{} x [{}, {}], {} bits, group {}, {} scales, {}{}", problem.m, problem.m == 1 ? "" : "s",
+                     problem.n, problem.k, problem.format.bits, problem.format.group,
+                     kScales[static_cast<int>(problem.format.scale)], arithmetic_name(problem.arithmetic),
+                     problem.x_aligned ? "" : ", unaligned");
+}
+
+std::string qmatmul_cuda_plan_text(const DeviceCaps& caps, const QmatmulCudaProblem& problem, PlanDetail detail,
+                                   const QmatmulCudaCrossovers& crossovers) {
+  const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, problem, crossovers);
   std::string declined;
   for (int i = 0; i < kQmatmulCudaArms; ++i) {
     const auto arm = static_cast<QmatmulCudaArm>(i);
     if (plan.ok && arm == plan.arm) break;
-    if (const char* reason = qmatmul_cuda_declines(arm, caps, problem, {}))
+    if (const char* reason = qmatmul_cuda_declines(arm, caps, problem, crossovers))
       add(declined, fmt::format("{}: {}", qmatmul_cuda_arm_name(arm), reason));
   }
   if (!plan.ok) return "refused: " + declined;

@@ -6,6 +6,9 @@
 
 namespace galvani::kernels {
 
-std::string qmatmul_cuda_plan_text(const DeviceCaps& caps, const QmatmulCudaProblem& problem, PlanDetail detail);
+/// "1 token x [4096, 4096], 4 bits, group 64, bf16 scales, bf16": what a plan is asked for.
+std::string qmatmul_cuda_problem_text(const QmatmulCudaProblem& problem);
+std::string qmatmul_cuda_plan_text(const DeviceCaps& caps, const QmatmulCudaProblem& problem, PlanDetail detail,
+                                   const QmatmulCudaCrossovers& crossovers = {});
 
 }  // namespace galvani::kernels
