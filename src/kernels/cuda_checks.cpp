@@ -11,10 +11,11 @@ std::span<const KernelCheck> kernel_checks() {
   using Names = std::vector<std::string>;
   // Sorted by operation.
   static constexpr KernelCheck kChecks[] = {
+      {"a16-pack", checked_a16_pack, check_a16_pack},
       {"attention", checked_attention, check_attention},
       {"elementwise",
        [](const DeviceCaps&) {
-         return Names{"embed_sm70", "finish_rows_sm70", "gated_sm70"};
+         return Names{"count_values_sm70", "embed_sm70", "finish_rows_sm70", "gated_sm70"};
        },
        check_elementwise},
       {"linear", [](const DeviceCaps&) { return Names{"linear_dense_sm70"}; }, check_linear},

@@ -5,9 +5,11 @@
 
 namespace galvani::kernels {
 
+/// Packing on the device: integers, so that every byte must agree.
+Result<std::vector<KernelVerdict>> check_a16_pack(cuda::CudaDevice& device, uint64_t seed);
 /// Every arm, width and type that this part runs.
 Result<std::vector<KernelVerdict>> check_attention(cuda::CudaDevice& device, uint64_t seed);
-/// Gated activation, the logits' last step, embedding.
+/// Gated activation, the logits' last step, embedding, counts of what a type cannot hold.
 Result<std::vector<KernelVerdict>> check_elementwise(cuda::CudaDevice& device, uint64_t seed);
 /// The product without matrix instructions.
 Result<std::vector<KernelVerdict>> check_linear(cuda::CudaDevice& device, uint64_t seed);
@@ -21,7 +23,8 @@ Result<std::vector<KernelVerdict>> check_rope(cuda::CudaDevice& device, uint64_t
 /// Tokens of the f64 distribution at the same u, and their log-probabilities.
 Result<std::vector<KernelVerdict>> check_sampling(cuda::CudaDevice& device, uint64_t seed);
 
-/// Kernels that the two with arms compare on such a part.
+/// Kernels that those with several compare on such a part.
+std::vector<std::string> checked_a16_pack(const DeviceCaps& caps);
 std::vector<std::string> checked_attention(const DeviceCaps& caps);
 std::vector<std::string> checked_qmatmul(const DeviceCaps& caps);
 

@@ -4,12 +4,13 @@
 
 #include "core/error.h"
 #include "quant/checkpoint_base.h"
+#include "quant/synthetic_checkpoint.h"
 
 namespace galvani::quant {
 
 Result<std::shared_ptr<Checkpoint>> Checkpoint::open(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
-  if (path.string().starts_with("synthetic:")) return open_synthetic_checkpoint(path.string());
+  if (path.string().starts_with(kSyntheticPrefix)) return SyntheticCheckpoint::open(path.string());
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status))

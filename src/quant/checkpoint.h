@@ -25,7 +25,8 @@ enum class CheckpointFormat { kHuggingFace, kMlx, kGguf };
 
 class Checkpoint {
  public:
-  /// Opens a folder or a .gguf file. Reads headers and configs only; weights stay mapped.
+  /// Opens a folder, a .gguf file or a synthetic model (synthetic_checkpoint.h). Reads headers and configs only;
+  /// weights stay mapped.
   static Result<std::shared_ptr<Checkpoint>> open(const std::filesystem::path& path);
   virtual ~Checkpoint() = default;
 
@@ -39,6 +40,8 @@ class Checkpoint {
   /// True when norm weights that the family defines as 1+w are stored with the 1 already added (GGUF gemma3; MLX
   /// delta-net).
   virtual bool norms_folded() const = 0;
+  /// Random weights: its rates mean something, its output nothing.
+  virtual bool synthetic() const { return false; }
   /// The file or folder that was opened, for messages.
   virtual const std::filesystem::path& path() const = 0;
   /// The GGUF behind this checkpoint, for its tokenizer; null for folders.

@@ -28,7 +28,5 @@ class TensorUse {
 
 Result<std::shared_ptr<Checkpoint>> open_folder_checkpoint(const std::filesystem::path& folder);
 Result<std::shared_ptr<Checkpoint>> open_gguf_checkpoint(const std::filesystem::path& file);
-/// Random weights in the shapes of a config: "synthetic:BITS:FOLDER" (synthetic_checkpoint.cpp).
-Result<std::shared_ptr<Checkpoint>> open_synthetic_checkpoint(const std::string& what);
 
 }  // namespace galvani::quant

@@ -10,6 +10,7 @@
 #include "quant/float_bytes.h"
 #include "quant/mlx_quantization.h"
 #include "quant/sources.h"
+#include "quant/synthetic_checkpoint.h"
 
 namespace galvani::quant {
 namespace {
@@ -37,6 +38,7 @@ class FolderCheckpoint final : public Checkpoint {
     bool mlx = quantization_.base.has_value();
     for (const auto& file : files_.files()) {
       const auto it = file->metadata().find("format");
+      synthetic_ = synthetic_ || file->metadata().contains(kSyntheticKey);
       mlx = mlx || (it != file->metadata().end() && it->second == "mlx");
     }
     format_ = mlx ? CheckpointFormat::kMlx : CheckpointFormat::kHuggingFace;
@@ -55,6 +57,7 @@ class FolderCheckpoint final : public Checkpoint {
   const std::vector<int32_t>& eos_ids() const override { return config_.eos_ids; }
   const nlohmann::json& generation_config() const override { return config_.generation; }
   bool norms_folded() const override { return norms_folded_; }
+  bool synthetic() const override { return synthetic_; }
   const std::filesystem::path& path() const override { return path_; }
 
   bool has(const std::string& name) const override { return tensors_.contains(name); }
@@ -258,7 +261,7 @@ class FolderCheckpoint final : public Checkpoint {
   std::map<std::string, Tensor> tensors_;
   TensorUse use_;
   CheckpointFormat format_ = CheckpointFormat::kHuggingFace;
-  bool norms_folded_ = false;
+  bool norms_folded_ = false, synthetic_ = false;
 };
 
 }  // namespace

@@ -21,6 +21,11 @@ Result<AffineTensor> MatrixSource::affine(int64_t, int64_t, int64_t, int64_t) co
               matrix_kind_name(kind_));
 }
 
+Result<AffineView> MatrixSource::affine_in_place(int64_t r0, int64_t r1) const {
+  GALVANI_TRY_VOID(check_rows(r0, r1));
+  return AffineView{};
+}
+
 Status MatrixSource::check_rows(int64_t r0, int64_t r1) const {
   if (r0 < 0 || r0 > r1 || r1 > rows_)
     return fail(ErrorCode::kOutOfRange, "{}: rows [{}, {}) are not inside [0, {})", name_, r0, r1, rows_);

@@ -8,6 +8,7 @@
 
 #include "core/tensor_view.h"
 #include "quant/affine.h"
+#include "quant/synthetic_words.h"
 
 namespace galvani::quant {
 
@@ -46,6 +47,11 @@ class MatrixSource {
   /// Rows [r0, r1), columns [c0, c1) of a kAffine matrix as affine codes; c0, c1 multiples of the group (and of 32).
   /// dequantising the result gives dequant_rows' values bit for bit. Error kUnsupported for other kinds.
   virtual Result<AffineTensor> affine(int64_t r0, int64_t r1, int64_t c0, int64_t c1) const;
+  /// The same for whole rows [r0, r1), where they stand so in the file and no copy is needed; codes null when they do
+  /// not. Lives as long as this object. Errors as affine()'s.
+  virtual Result<AffineView> affine_in_place(int64_t r0, int64_t r1) const;
+  /// What a synthetic matrix is made from, so that a device can make it; null for every other.
+  virtual const SyntheticWords* synthetic() const { return nullptr; }
   /// Raw elements of a kDense matrix's rows [r0, r1), contiguous in the file, or empty when they are not.
   virtual std::span<const std::byte> dense_rows(int64_t r0, int64_t r1) const {
     (void)r0, (void)r1;

@@ -110,6 +110,18 @@ class AffineSource final : public MatrixSource {
     return out;
   }
 
+  Result<AffineView> affine_in_place(int64_t r0, int64_t r1) const override {
+    GALVANI_TRY_VOID(check_rows(r0, r1));
+    GALVANI_TRY_VOID(check_files());
+    GALVANI_TRY_VOID(check_scales(r0, r1, 0, view_.groups()));
+    const int64_t pairs = r0 * view_.groups() * dtype_bytes(dtype_);
+    AffineView view = view_;
+    view.rows = r1 - r0;
+    view.codes += r0 * view_.row_code_bytes();
+    view.scales += pairs, view.biases += pairs;
+    return view;
+  }
+
  private:
   Status check_files() const {
     GALVANI_TRY_VOID(codes_.check());

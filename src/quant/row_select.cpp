@@ -54,6 +54,12 @@ class SelectedRows final : public MatrixSource {
     return out;
   }
 
+  Result<AffineView> affine_in_place(int64_t r0, int64_t r1) const override {
+    GALVANI_TRY_VOID(check_rows(r0, r1));
+    const int64_t whole = one_range(r0, r1);
+    return whole < 0 ? Result<AffineView>(AffineView{}) : base_->affine_in_place(whole, whole + r1 - r0);
+  }
+
   std::span<const std::byte> dense_rows(int64_t r0, int64_t r1) const override {
     if (!check_rows(r0, r1)) return {};
     const int64_t whole = one_range(r0, r1);

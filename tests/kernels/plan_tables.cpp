@@ -45,7 +45,14 @@ std::vector<PlanTable> plan_tables() {
 
 std::set<std::string> kernels_without_a_choice() {
   return {
-      // One kernel each, on every part.
+      // One kernel each (packing: one a width), on every part.
+      "a16_pack_q2_sm70",
+      "a16_pack_q3_sm70",
+      "a16_pack_q4_sm70",
+      "a16_pack_q5_sm70",
+      "a16_pack_q6_sm70",
+      "a16_pack_q8_sm70",
+      "count_values_sm70",
       "embed_sm70",
       "finish_rows_sm70",
       "gated_sm70",

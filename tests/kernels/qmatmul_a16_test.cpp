@@ -2,10 +2,12 @@
 /// random codes, and no two bits share a place.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <set>
 
 #include "kernel_testing.h"
 #include "kernels/qmatmul/a16_pack.h"
+#include "kernels/qmatmul/a16_pack_lane.h"
 #include "qmatmul_source.h"
 
 namespace galvani::kernels {
@@ -129,6 +131,65 @@ TEST(A16Pack, RefusesWhatItCannotHold) {
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("576"), std::string::npos) << status.error().message;
   EXPECT_FALSE(a16_pack(source, 0, 17, small));
+}
+
+/// What a16_pack.cuh's warps do, lane by lane.
+template <int kBits>
+void pack_by_lanes(const A16PackArgs& args) {
+  for (int tile = 0; tile < args.row_tiles; ++tile)
+    for (int u = 0; u < args.units; ++u) {
+      unsigned char* unit = args.out + (int64_t{tile} * args.units + u) * args.unit_bytes;
+      for (int lane = 0; lane < kA16Lanes; ++lane) {
+        unsigned words[kBits];
+        a16_lane_words<kBits>(words, args, tile, u, lane);
+        for (int w = 0; w < kBits; ++w) std::memcpy(unit + a16_word_at(kBits, w, lane), &words[w], 4);
+      }
+      const auto value = static_cast<size_t>(args.value_bytes);
+      for (int p = 0; p < kA16Rows * args.subgroups; ++p) {
+        unsigned char* pair = unit + a16_word_bytes(kBits) + 2 * value * static_cast<size_t>(p);
+        std::memset(pair, 0, 2 * value);
+        const int64_t from = a16_pair_source(args, tile, u, p);
+        if (from < 0) continue;
+        const auto at = static_cast<size_t>(from) * value;
+        std::memcpy(pair, static_cast<const char*>(args.scales) + at, value);
+        std::memcpy(pair + value, static_cast<const char*>(args.biases) + at, value);
+      }
+    }
+}
+
+void pack_by_lanes(int bits, const A16PackArgs& args) {
+  switch (bits) {
+    case 2: return pack_by_lanes<2>(args);
+    case 3: return pack_by_lanes<3>(args);
+    case 4: return pack_by_lanes<4>(args);
+    case 5: return pack_by_lanes<5>(args);
+    case 6: return pack_by_lanes<6>(args);
+    default: return pack_by_lanes<8>(args);
+  }
+}
+
+// The device's packing, run here: every byte is a16_pack's, tiles and units that are not full included.
+TEST(A16Pack, LanesGiveTheSameBytes) {
+  uint64_t seed = 1;
+  for (const int bits : kWidths)
+    for (const int group : kGroups)
+      for (const DType type : kTypes)
+        for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{16, 128}, {35, 384}, {1, 640}}) {
+          const MemoryMatrix source = MemoryMatrix::affine_random(rows, cols, bits, group, type, Scales::kFree, ++seed);
+          const auto format = a16_format_of(source);
+          ASSERT_TRUE(format.has_value());
+          std::vector<std::byte> wanted(static_cast<size_t>(a16_bytes(*format, rows, cols))), got(wanted.size());
+          ASSERT_TRUE(a16_pack(source, 0, rows, wanted).has_value());
+          const auto tensor = source.affine(0, rows, 0, cols);
+          ASSERT_TRUE(tensor.has_value());
+          A16PackArgs args = a16_pack_args(*format, static_cast<int>(rows), static_cast<int>(cols));
+          std::vector<unsigned> codes(static_cast<size_t>(rows) * static_cast<size_t>(args.row_words));
+          std::memcpy(codes.data(), tensor->view.codes, codes.size() * 4);
+          args.codes = codes.data(), args.scales = tensor->view.scales, args.biases = tensor->view.biases;
+          args.out = reinterpret_cast<unsigned char*>(got.data());
+          pack_by_lanes(bits, args);
+          ASSERT_EQ(got, wanted) << bits << " bits, group " << group << ", " << rows << " x " << cols;
+        }
 }
 
 }  // namespace
