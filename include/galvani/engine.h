@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "galvani/error.h"
+#include "galvani/graph_info.h"
 #include "galvani/sampling.h"
 
 namespace galvani {
 
 struct LoadOptions {
-  std::string model;             ///< folder with config.json and safetensors, or a .gguf file
+  std::string model;             ///< folder with config.json and safetensors, a .gguf file, or synthetic:BITS:CONFIG
   std::string device = "auto";   ///< "auto", "cpu", "cuda" or "cuda:N"
   std::string act = "auto";      ///< arithmetic of matrix products: auto, f32, f16, bf16
   std::string kv = "auto";       ///< type of keys and values: auto, f32, f16, bf16
@@ -33,17 +34,21 @@ struct LoadOptions {
   std::function<void(double)> progress;                   ///< share of the load done, 0…1
 };
 
-/// Where the time before the first step went, in milliseconds. `upload` and `graph` are 0 on a CPU.
+/// Where the time before the first step went, in milliseconds. On a GPU weights are read, packed and copied in one
+/// stream, all of it `upload`; `pack` is then what loading took beside it. `upload` and `graph` are 0 on a CPU.
 struct LoadTimes {
-  double open = 0;  ///< headers, config
-  double map = 0;   ///< mapping the files
-  double pack = 0;  ///< reading weights and packing them for the arms
-  double upload = 0, graph = 0;
+  double open = 0;           ///< headers, config
+  double map = 0;            ///< mapping the files
+  double pack = 0;           ///< reading weights and packing them for the arms
+  double upload = 0;         ///< from the page cache until the weights are ready on the GPU
+  int64_t upload_bytes = 0;  ///< as they lie there
+  double graph = 0;          ///< capturing decode graphs: later than the first token, at each size's second step
 };
 
 /// What was loaded.
 struct EngineInfo {
   std::string family, device, act, kv, quantization;
+  bool synthetic = false;  ///< random weights: rates mean something, the output nothing
   int layers = 0, threads = 0;
   int64_t hidden = 0, vocab = 0, model_context = 0, context = 0;
   int64_t weight_bytes = 0, step_bytes = 0, state_bytes = 0;
@@ -104,6 +109,10 @@ class Engine {
   /// Blocks until there is work, or the time is over; true when there is work.
   bool wait(std::chrono::milliseconds timeout);
 
+  /// info().times, with the graphs captured meanwhile.
+  LoadTimes times() const;
+  /// Decode steps captured so far, by size; none on a CPU.
+  std::vector<GraphInfo> graphs() const;
   /// Arms that ran so far, with counts.
   std::vector<std::pair<std::string, uint64_t>> kernels_run() const;
 

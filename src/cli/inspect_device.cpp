@@ -22,22 +22,20 @@ void put(fmt::format_string<Args...> format, Args&&... args) {
   std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
 }
 
-using Answer = exec::CudaCallPlan::Answer;
-
 /// A call as shown: layers of equal shape, format and plans share a line.
 struct Line {
   std::string name, shape, format;
   std::vector<std::string> plans;  ///< of each of kRows
-  std::vector<Answer> answers;     ///< likewise
+  std::vector<bool> runs;          ///< likewise
   int first = 0, last = 0, count = 0;
 
   bool same(const Line& other) const {
     return name == other.name && shape == other.shape && format == other.format && plans == other.plans;
   }
-  /// kRuns for all numbers of rows, or the first refusal.
-  Answer answer() const {
-    const auto refused = std::find_if(answers.begin(), answers.end(), [](Answer a) { return a != Answer::kRuns; });
-    return refused == answers.end() ? Answer::kRuns : *refused;
+  /// The plan of the first number of rows that is refused; null: none is.
+  const std::string* refusal() const {
+    const auto refused = std::find(runs.begin(), runs.end(), false);
+    return refused == runs.end() ? nullptr : &plans[static_cast<size_t>(refused - runs.begin())];
   }
   std::string str() const {
     return fmt::format("{}  {}{}{}", name, shape, format.empty() ? "" : ", " + format,
@@ -69,12 +67,8 @@ Line line_of(const Call& call) {
   return line;
 }
 
-void add_plan(Line& line, exec::CudaCallPlan plan) {
-  line.plans.push_back(std::move(plan.text));
-  line.answers.push_back(plan.answer);
-}
-
 std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, exec::RecordingOps& ops, DType kv) {
+  const exec::GpuChoice choice{.arithmetic = exec::gpu_arithmetic(caps), .kv = kv};
   std::vector<Line> calls;  // of the first pass, one a call; the others add their plans
   for (const int64_t rows : kRows) {
     const exec::Batch batch = ops.begin_recording(rows);
@@ -83,7 +77,8 @@ std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, e
     if (calls.empty())
       for (const Call& call : recorded) calls.push_back(line_of(call));
     for (size_t i = 0; i < recorded.size() && i < calls.size(); ++i)
-      add_plan(calls[i], exec::cuda_call_plan(caps, recorded[i], kv));
+      calls[i].plans.push_back(exec::cuda_call_plan(caps, recorded[i], choice)),
+          calls[i].runs.push_back(exec::cuda_call_refusal(caps, recorded[i], choice).empty());
   }
   std::vector<Line> lines;
   for (Line& call : calls) {
@@ -115,17 +110,13 @@ std::string plans_text(const std::vector<std::string>& plans) {
 /// Whether a run would work, and if not, which calls are in the way and what would happen instead.
 void print_verdict(const std::vector<Line>& lines) {
   int calls = 0, refused = 0;
-  bool at_load = false;
   std::vector<std::pair<std::string, std::string>> reasons;  // why, and for what
   for (const Line& line : lines) {
     calls += line.count;
-    if (line.answer() == Answer::kRuns) continue;
+    const std::string* const refusal = line.refusal();
+    if (refusal == nullptr) continue;
     refused += line.count;
-    at_load |= line.answer() == Answer::kRefusedAtLoad;
-    const size_t at = static_cast<size_t>(
-        std::find_if(line.answers.begin(), line.answers.end(), [](Answer a) { return a != Answer::kRuns; }) -
-        line.answers.begin());
-    const std::string& why = line.plans[at];
+    const std::string& why = *refusal;
     const std::string what = line.count > 1 ? fmt::format("{} ({})", line.name, line.count) : line.name;
     const auto known = std::find_if(reasons.begin(), reasons.end(), [&](const auto& r) { return r.first == why; });
     if (known == reasons.end())
@@ -140,10 +131,7 @@ void print_verdict(const std::vector<Line>& lines) {
   }
   put("  verdict: DOES NOT RUN THERE: {} of a step's {} calls have no CUDA kernel\n", refused, calls);
   for (const auto& [why, what] : reasons) put("    {}: {}\n", what, why);
-  if (at_load)
-    put("  Instead: --device auto takes the CPU for the whole model; --device cuda refuses to load it\n");
-  else
-    put("  Instead: take --device cpu; with auto or cuda the first step that needs such a call is an error\n");
+  put("  Instead: --device auto takes the CPU for the whole model; --device cuda refuses to load it\n");
 }
 
 }  // namespace

@@ -41,6 +41,8 @@ struct Engine::Impl {
   std::set<RequestId> cancelled;
   size_t running = 0;
   std::vector<std::pair<std::string, uint64_t>> kernels_run;
+  std::vector<GraphInfo> graphs;
+  LoadTimes times;
 
   Status check(const Request& request) const;
   void admit_queued();
@@ -54,6 +56,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const LoadOptions& options) {
   try {
     auto impl = std::make_unique<Impl>();
     GALVANI_TRY(impl->runner, engine::Runner::load(options));
+    impl->times = impl->runner->info().times;
     // A tokenizer may know more ids than the model has rows; those can never be sampled anyway.
     const int64_t valid = std::min(options.valid_vocab, impl->runner->info().vocab);
     impl->scheduler = std::make_unique<engine::Scheduler>(*impl->runner, options.max_batch_tokens, valid);
@@ -185,6 +188,8 @@ void Engine::Impl::publish() {
   std::erase_if(jobs, [](const auto& job) { return job->finish != FinishReason::kRunning; });
   running = jobs.size();
   kernels_run = runner->ops().kernels_run();
+  graphs = runner->ops().graphs();
+  times = runner->load_times();
 }
 
 Result<bool> Engine::step() {
@@ -211,6 +216,16 @@ bool Engine::wait(std::chrono::milliseconds timeout) {
 std::vector<std::pair<std::string, uint64_t>> Engine::kernels_run() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->kernels_run;
+}
+
+std::vector<GraphInfo> Engine::graphs() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->graphs;
+}
+
+LoadTimes Engine::times() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->times;
 }
 
 }  // namespace galvani

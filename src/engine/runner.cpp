@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/parallel.h"
 #include "cuda/choose_device.h"
+#include "engine/gpu_check.h"
 #include "exec/cpu_ops.h"
 #include "exec/cuda_ops.h"
 
@@ -95,18 +96,22 @@ SamplingParams default_sampling(const nlohmann::json& config) {
   return params;
 }
 
-/// gpu < 0: the CPU.
+exec::OpsOptions ops_options(const LoadOptions& options, Arithmetic arithmetic) {
+  return {.arithmetic = arithmetic,
+          .batch_invariant = options.batch_invariant,
+          .count_activations = options.count_activations,
+          .poison = options.poison,
+          .arms = options.arms};
+}
+
+/// The backend, once it is known to run the model; gpu < 0: the CPU.
 Result<std::unique_ptr<exec::Ops>> make_ops(const LoadOptions& options, Arithmetic arithmetic, int gpu) {
-  const exec::OpsOptions ops{.arithmetic = arithmetic,
-                             .batch_invariant = options.batch_invariant,
-                             .count_activations = options.count_activations,
-                             .poison = options.poison,
-                             .arms = options.arms};
-  if (gpu < 0) return exec::create_cpu_ops(ops);
+  if (gpu < 0) return exec::create_cpu_ops(ops_options(options, arithmetic));
   // To be removed by whoever has run models_cuda_test with the real files (CONTRIBUTING.md: scripts/gpu-gate).
   log_warn("on a GPU only small fixture models have been compared; check the text against --device cpu");
   return exec::create_cuda_ops(
-      ops, {.device = gpu, .trace_plan = options.trace_plan, .sync_every_launch = options.cuda_sync});
+      ops_options(options, arithmetic),
+      {.device = gpu, .trace_plan = options.trace_plan, .sync_every_launch = options.cuda_sync});
 }
 
 }  // namespace
@@ -132,8 +137,10 @@ Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
 
 Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int gpu) {
   GALVANI_TRY(Arithmetic arithmetic, parse_act(options.act));
-  if (gpu >= 0 && options.act == "auto") {
-    GALVANI_TRY(arithmetic, exec::cuda_default_arithmetic(gpu));
+  exec::GpuIdentity identity;
+  if (gpu >= 0) {
+    GALVANI_TRY(identity, exec::gpu_identity(gpu));
+    if (options.act == "auto") arithmetic = exec::gpu_arithmetic(identity.caps);
   }
   GALVANI_TRY(const DType kv, parse_kv(options.kv, arithmetic));
   set_threads(options.threads);
@@ -146,11 +153,16 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
   GALVANI_TRY(runner->checkpoint_, quant::Checkpoint::open(options.model));
   info.times.map = FileMap::total_open_ms() - mapped_before;
   info.times.open = watch.lap_ms() - info.times.map;
+  if (gpu >= 0) {
+    GALVANI_TRY(const exec::GpuChoice choice,
+                exec::gpu_choice(identity.caps, identity.name, ops_options(options, arithmetic), kv));
+    GALVANI_TRY_VOID(check_gpu_model(*runner->checkpoint_, identity.caps, choice, options.max_batch_tokens));
+  }
+  GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));
   GALVANI_TRY(runner->model_, models::load_model(*runner->checkpoint_, *runner->ops_, options.progress));
-  info.times.pack = ops_ms + watch.lap_ms();
-  if (gpu >= 0 && !runner->model_->state_spec().slots.empty())
-    return fail(ErrorCode::kUnsupported, "{}: recurrent layers are not on CUDA yet; run with --device cpu",
-                runner->model_->info().family);
+  GALVANI_TRY_VOID(runner->ops_->finish_load());
+  info.times.pack = watch.lap_ms() - runner->ops_->load_costs().upload_ms;
+  info.times = runner->load_times();
 
   const models::ModelInfo& model = runner->model_->info();
   info.context = options.context > 0 ? options.context : std::min<int64_t>(model.context, 4096);
@@ -167,6 +179,9 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
 
   runner->suppressed_ = suppressed_tokens(*runner->checkpoint_, model.vocab);
   info.family = model.family;
+  info.synthetic = runner->checkpoint_->synthetic();
+  if (info.synthetic)
+    log_warn("SYNTHETIC WEIGHTS: {} is random; its rates mean something, its output nothing", options.model);
   info.device = runner->ops_->device();
   info.act = kernels::arithmetic_name(arithmetic);
   info.kv = dtype_name(kv);
@@ -181,6 +196,15 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
   info.eos_ids = model.eos_ids;
   info.default_sampling = default_sampling(runner->checkpoint_->generation_config());
   return runner;
+}
+
+LoadTimes Runner::load_times() const {
+  LoadTimes times = info_.times;
+  const exec::LoadCosts costs = ops_->load_costs();
+  times.upload = costs.upload_ms;
+  times.upload_bytes = costs.upload_bytes;
+  times.graph = costs.graph_ms;
+  return times;
 }
 
 Result<exec::Act> Runner::forward(const exec::Batch& batch) {

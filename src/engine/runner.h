@@ -18,6 +18,8 @@ class Runner {
   static Result<std::unique_ptr<Runner>> load(const LoadOptions& options);
 
   const EngineInfo& info() const { return info_; }
+  /// info().times with what the backend has done since: graphs are captured while steps run.
+  LoadTimes load_times() const;
   const models::Model& model() const { return *model_; }
   exec::Ops& ops() { return *ops_; }
   exec::State& state() { return *state_; }

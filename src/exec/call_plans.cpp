@@ -1,9 +1,11 @@
 #include "exec/call_plans.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/error.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
 #include "kernels/qmatmul/qmatmul_cuda_text.h"
 
@@ -18,59 +20,189 @@ std::optional<kernels::A16Format> a16_of(const quant::MatrixSource& matrix) {
   return format ? std::optional(*format) : std::nullopt;
 }
 
-std::string product_plan(const DeviceCaps& caps, const Call& call) {
-  // Parts of one format are one product; each run of equal ones is asked for.
+/// Parts of one format are one launch: those from `first` on.
+struct Stretch {
+  std::optional<kernels::A16Format> format;  // none: multiplied as it is
+  int64_t rows = 0;
+  size_t end = 0;
+};
+Stretch stretch_of(const Call& call, size_t first) {
+  Stretch stretch{.format = a16_of(*call.parts[first]), .end = first};
+  for (; stretch.end < call.parts.size(); ++stretch.end) {
+    const auto other = a16_of(*call.parts[stretch.end]);
+    if (stretch.format && stretch.rows % kernels::kA16Rows != 0) break;  // row tiles must follow each other
+    if (other != stretch.format) break;
+    stretch.rows += call.parts[stretch.end]->rows();
+  }
+  return stretch;
+}
+
+kernels::QmatmulCudaProblem problem_of(const Call& call, const Stretch& stretch, const GpuChoice& choice) {
+  kernels::QmatmulCudaProblem problem;
+  problem.m = call.rows, problem.n = stretch.rows, problem.k = call.in, problem.format = *stretch.format;
+  problem.kind = kernels::weight_kind_of(*stretch.format);
+  problem.arithmetic = choice.arithmetic;
+  problem.x_aligned = call.in % 8 == 0;
+  problem.forced = choice.forced_matmul;
+  problem.workspace_bytes = choice.expand_bytes;
+  return problem;
+}
+
+std::string product_plan(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
   std::string text;
   const auto add = [&](const std::string& plan) { text += (text.empty() ? "" : "; then ") + plan; };
   for (size_t i = 0; i < call.parts.size();) {
-    const auto format = a16_of(*call.parts[i]);
-    int64_t rows = 0;
-    size_t end = i;
-    for (; end < call.parts.size(); ++end) {
-      const auto other = a16_of(*call.parts[end]);
-      if (other != format) break;
-      rows += call.parts[end]->rows();
-    }
-    if (format) {
-      kernels::QmatmulCudaProblem problem;
-      problem.m = call.rows, problem.n = rows, problem.k = call.in, problem.format = *format;
-      problem.kind = kernels::weight_kind_of(*format);
-      problem.arithmetic = caps.has(Feature::kBf16) ? kernels::Arithmetic::kBF16 : kernels::Arithmetic::kF16;
-      add(kernels::qmatmul_cuda_plan_text(caps, problem, kernels::PlanDetail::kReasons));
+    const Stretch stretch = stretch_of(call, i);
+    if (stretch.format) {
+      add(kernels::qmatmul_cuda_plan_text(caps, problem_of(call, stretch, choice), kernels::PlanDetail::kReasons));
     } else {
       // As CudaOps: cuBLASLt for weights of the activations' type, else the plain product.
       const quant::MatrixSource& matrix = *call.parts[i];
-      const bool blas = matrix.kind() == quant::MatrixKind::kDense &&
-                        matrix.dtype() == (caps.has(Feature::kBf16) ? DType::kBF16 : DType::kF16) && call.in % 8 == 0;
+      const DType type = choice.arithmetic == kernels::Arithmetic::kBF16 ? DType::kBF16 : DType::kF16;
+      const bool blas = matrix.kind() == quant::MatrixKind::kDense && matrix.dtype() == type && call.in % 8 == 0;
       add(blas ? "cuBLASLt"
                : "kernel=linear_dense_sm70 (no packed form and no cuBLASLt product for " + matrix.format() + ")");
     }
-    i = end;
+    i = stretch.end;
   }
   return text;
 }
 
+std::string product_refusal(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
+  for (size_t i = 0; i < call.parts.size();) {
+    const Stretch stretch = stretch_of(call, i);
+    i = stretch.end;
+    if (!stretch.format) continue;  // the plain product takes everything
+    const auto problem = problem_of(call, stretch, choice);
+    const kernels::QmatmulCudaPlan plan = kernels::qmatmul_cuda_plan(caps, problem);
+    if (plan.ok) continue;
+    const std::string arm =
+        choice.forced_matmul < 0
+            ? "no arm of qmatmul runs it"
+            : fmt::format("--arm qmatmul={} does not run it",
+                          kernels::qmatmul_cuda_arm_name(static_cast<kernels::QmatmulCudaArm>(choice.forced_matmul)));
+    return fmt::format("{}: {}: {}", kernels::qmatmul_cuda_problem_text(problem), arm, plan.reason);
+  }
+  return "";
+}
+
+kernels::AttentionCudaShape shape_of(const Call& call, const GpuChoice& choice) {
+  return {call.heads, call.kv_heads, call.k_dim, call.v_dim, choice.kv};
+}
+
+/// As CudaOps::attend.
+std::string attention_refusal(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
+  using kernels::AttentionCudaArm;
+  const kernels::AttentionCudaShape shape = shape_of(call, choice);
+  if (call.rows >= kernels::kTileMinRows && !choice.rows_only) {
+    const auto tiles =
+        kernels::plan_attention_tiles(caps, shape, static_cast<int>(std::min<int64_t>(call.rows, 1 << 20)));
+    if (tiles.kernel != nullptr) return "";
+    if (choice.attention == AttentionCudaArm::kTiles)
+      return fmt::format("--arm attention=tiles does not run it: {}", tiles.refusal);
+  }
+  const auto decode = kernels::plan_attention_decode(caps, shape);
+  if (decode.kernel != nullptr && choice.attention != AttentionCudaArm::kSimt) return "";
+  if (choice.attention == AttentionCudaArm::kDecode)
+    return fmt::format("--arm attention=decode does not run it: {}", decode.refusal);
+  const auto simt = kernels::plan_attention_simt(caps, shape);
+  if (simt.kernel != nullptr) return "";
+  return decode.kernel == nullptr ? fmt::format("{}; {}", decode.refusal, simt.refusal) : simt.refusal;
+}
+
+std::optional<kernels::AttentionCudaArm> attention_arm_from_name(const std::string& name) {
+  using kernels::AttentionCudaArm;
+  if (name == "auto") return AttentionCudaArm::kAuto;
+  if (name == "tiles") return AttentionCudaArm::kTiles;
+  if (name == "decode") return AttentionCudaArm::kDecode;
+  if (name == "simt") return AttentionCudaArm::kSimt;
+  return std::nullopt;
+}
+
+Status choose_arm(GpuChoice& choice, const std::string& op, const std::string& arm) {
+  if (op == "qmatmul") {
+    const auto matmul = kernels::qmatmul_cuda_arm_from_name(arm);
+    if (!matmul && arm != "auto")
+      return fail(ErrorCode::kInvalidArgument,
+                  "--arm qmatmul={}: there is no such arm on CUDA; known: auto, few-bulk, few-async, few-plain, wgmma, "
+                  "expand, mma",
+                  arm);
+    choice.arm_named = matmul.has_value();
+    choice.forced_matmul = matmul ? static_cast<int>(*matmul) : -1;
+    return {};
+  }
+  if (op != "attention")
+    return fail(ErrorCode::kInvalidArgument, "--arm {}={}: on CUDA arms can be chosen for: attention, qmatmul", op,
+                arm);
+  const auto found = attention_arm_from_name(arm);
+  if (!found)
+    return fail(ErrorCode::kInvalidArgument,
+                "--arm attention={}: there is no such arm; known: auto, tiles, decode, simt", arm);
+  choice.attention = *found;
+  return {};
+}
+
 }  // namespace
 
-CudaCallPlan cuda_call_plan(const DeviceCaps& caps, const Call& call, DType kv) {
-  const auto absent = [](const char* what) {
-    return CudaCallPlan{CudaCallPlan::Answer::kRefusedAtLoad, fmt::format("refused: {} on the CPU alone so far", what)};
-  };
-  const auto planned = [](std::string text) {
-    const bool refused = text.find("refused: ") != std::string::npos;
-    return CudaCallPlan{refused ? CudaCallPlan::Answer::kRefusedInStep : CudaCallPlan::Answer::kRuns, std::move(text)};
-  };
+Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, const OpsOptions& options, DType kv) {
+  if (options.arithmetic == kernels::Arithmetic::kF32)
+    return fail(ErrorCode::kUnsupported,
+                "--act f32: the GPU multiplies f16 and bf16; allowed: auto, f16, bf16 (or --device cpu)");
+  if (options.arithmetic == kernels::Arithmetic::kBF16 && !caps.has(Feature::kBf16))
+    return fail(ErrorCode::kUnsupported, "--act bf16: {} multiplies no bf16 (from 8.0 on); allowed: auto, f16", name);
+  GpuChoice choice{.arithmetic = options.arithmetic, .kv = kv};
+  // One arm whatever the number of rows: the one that takes any.
+  if (options.batch_invariant) choice.forced_matmul = static_cast<int>(kernels::QmatmulCudaArm::kMma);
+  for (const auto& [op, arm] : options.arms) GALVANI_TRY_VOID(choose_arm(choice, op, arm));
+  choice.rows_only = options.batch_invariant || choice.attention == kernels::AttentionCudaArm::kDecode ||
+                     choice.attention == kernels::AttentionCudaArm::kSimt;
+  return choice;
+}
+
+std::string cuda_call_plan(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
   switch (call.kind) {
-    case Call::Kind::kProduct: return planned(product_plan(caps, call));
-    case Call::Kind::kExperts: return absent("products of one matrix an expert or head run");
-    case Call::Kind::kLatentAttention: return absent("latent attention runs");
-    case Call::Kind::kGatedDelta: return absent("the gated delta net runs");
-    case Call::Kind::kAttention:
-      if (call.norm_whole) return planned("refused: a norm over all heads at once runs on the CPU alone so far");
-      return planned(
-          kernels::attention_cuda_plan_str(caps, {call.heads, call.kv_heads, call.k_dim, call.v_dim, kv}, call.rows));
+    case Call::Kind::kProduct: return product_plan(caps, call, choice);
+    case Call::Kind::kExperts: return "no GPU plan: experts run on the CPU alone so far";
+    case Call::Kind::kGatedDelta: return "no GPU plan: the gated delta net runs on the CPU alone so far";
+    case Call::Kind::kLatentAttention: return "no GPU plan: latent attention runs on the CPU alone so far";
+    case Call::Kind::kAttention: return kernels::attention_cuda_plan_str(caps, shape_of(call, choice), call.rows);
   }
-  return {CudaCallPlan::Answer::kRefusedInStep, "?"};
+  return "?";
+}
+
+std::string cuda_call_refusal(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
+  switch (call.kind) {
+    case Call::Kind::kProduct: return product_refusal(caps, call, choice);
+    case Call::Kind::kAttention: return attention_refusal(caps, call, choice);
+    case Call::Kind::kExperts:
+    case Call::Kind::kGatedDelta:
+    case Call::Kind::kLatentAttention: return cuda_call_plan(caps, call, choice);
+  }
+  return "?";
+}
+
+Status check_gpu_calls(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
+  bool quantized = false;
+  for (const Call& call : calls) {
+    if (call.kind == Call::Kind::kProduct)
+      for (const quant::MatrixPtr& part : call.parts) quantized |= a16_of(*part).has_value();
+    const std::string refusal = cuda_call_refusal(caps, call, choice);
+    if (refusal.empty()) continue;
+    const std::string layer = call.layer < 0 ? "" : fmt::format(" of layer {}", call.layer);
+    // More tokens than an arm takes are the run's choice, not the part's.
+    const std::string hint =
+        choice.forced_matmul >= 0 && call.rows > kernels::kFewTokens &&
+                kernels::qmatmul_cuda_is_few(static_cast<kernels::QmatmulCudaArm>(choice.forced_matmul))
+            ? fmt::format(" (-b {} makes steps that short)", kernels::kFewTokens)
+            : "";
+    return fail(ErrorCode::kUnsupported, "this GPU (compute capability {}) does not run {}{}: {}{}",
+                compute_capability_str(caps.cc), call.name, layer, refusal, hint);
+  }
+  if (choice.arm_named && !quantized && !calls.empty())
+    return fail(ErrorCode::kUnsupported,
+                "--arm qmatmul={}: this model has no quantized product that an arm could run; leave it out",
+                kernels::qmatmul_cuda_arm_name(static_cast<kernels::QmatmulCudaArm>(choice.forced_matmul)));
+  return {};
 }
 
 }  // namespace galvani::exec

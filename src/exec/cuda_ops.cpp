@@ -13,18 +13,6 @@ namespace {
 
 using kernels::StoreType;
 
-std::optional<kernels::AttentionCudaArm> attention_arm_from_name(const std::string& name) {
-  using kernels::AttentionCudaArm;
-  if (name == "auto") return AttentionCudaArm::kAuto;
-  if (name == "tiles") return AttentionCudaArm::kTiles;
-  if (name == "decode") return AttentionCudaArm::kDecode;
-  if (name == "simt") return AttentionCudaArm::kSimt;
-  return std::nullopt;
-}
-
-/// Largest matrix that the expand arm may hold.
-constexpr int64_t kMostExpanded = int64_t{1} << 29;
-
 /// Index into graphs_ of the smallest size that holds `rows` rows.
 size_t graph_index(int64_t rows) { return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows - 1))); }
 
@@ -42,36 +30,11 @@ CudaOps::CudaOps(const OpsOptions& options, std::shared_ptr<cuda::CudaDevice> de
 CudaOps::~CudaOps() { (void)stream_.synchronize(); }
 
 Status CudaOps::initialise() {
-  if (options_.arithmetic == kernels::Arithmetic::kF32)
-    return fail(ErrorCode::kUnsupported,
-                "--act f32: the GPU multiplies f16 and bf16; allowed: auto, f16, bf16 (or --device cpu)");
-  if (options_.arithmetic == kernels::Arithmetic::kBF16 && !device_->caps().has(Feature::kBf16))
-    return fail(ErrorCode::kUnsupported, "--act bf16: {} multiplies no bf16 (from 8.0 on); allowed: auto, f16",
-                device_->name());
-  if (options_.count_activations)
-    return fail(ErrorCode::kUnsupported, "counting activations is not on CUDA yet; run with --device cpu");
-  // One arm whatever the number of rows: the one that takes any.
-  if (options_.batch_invariant) forced_matmul_ = static_cast<int>(kernels::QmatmulCudaArm::kMma);
-  for (const auto& [op, arm] : options_.arms) {
-    if (op == "qmatmul") {
-      const auto matmul = kernels::qmatmul_cuda_arm_from_name(arm);
-      if (!matmul && arm != "auto")
-        return fail(
-            ErrorCode::kInvalidArgument,
-            "--arm qmatmul={}: there is no such arm on CUDA; known: auto, few-bulk, few-async, few-plain, wgmma, "
-            "expand, mma",
-            arm);
-      forced_matmul_ = matmul ? static_cast<int>(*matmul) : -1;
-      continue;
-    }
-    if (op != "attention")
-      return fail(ErrorCode::kInvalidArgument, "--arm {}={}: on CUDA arms can be chosen for: attention, qmatmul", op,
-                  arm);
-    const auto found = attention_arm_from_name(arm);
-    if (!found)
-      return fail(ErrorCode::kInvalidArgument,
-                  "--arm attention={}: there is no such arm; known: auto, tiles, decode, simt", arm);
-    attention_arm_ = *found;
+  GALVANI_TRY(choice_, gpu_choice(device_->caps(), device_->name(), options_, DType::kBF16));
+  if (options_.count_activations) {
+    GALVANI_TRY(device_counters_,
+                cuda::DeviceBuffer::allocate(*device_, kMostCounted * 2 * sizeof(uint64_t), "activation counters"));
+    GALVANI_TRY_VOID(stream_.fill(device_counters_.data(), 0, device_counters_.size()));
   }
   GALVANI_TRY(uploader_, Uploader::create(stream_));
   GALVANI_TRY(sampler_, kernels::CudaSampler::create(*device_));
@@ -168,7 +131,7 @@ Status CudaOps::finish_loading() {
       if (bytes <= kMostExpanded) largest = std::max(largest, bytes);
     }
   GALVANI_TRY(qmatmul_, kernels::QmatmulCuda::create(
-                            device_, {.forced = forced_matmul_, .expand_bytes = largest, .crossovers = {}}));
+                            device_, {.forced = choice_.forced_matmul, .expand_bytes = largest, .crossovers = {}}));
   if (dense) {
     GALVANI_TRY(blas_, cuda::Blas::create(*device_));
     GALVANI_TRY(blas_workspace_,
@@ -201,7 +164,8 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
   pending_for_ = nullptr;
   const int64_t n = batch.rows();
   decode_ = n >= 1 && n <= kMaxGraphRows && static_cast<int64_t>(batch.chunks.size()) == n &&
-            static_cast<int64_t>(batch.logit_rows.size()) == n && !batch.tap_hidden;
+            static_cast<int64_t>(batch.logit_rows.size()) == n && !batch.tap_hidden &&
+            !options_.count_activations;  // rows that a graph pads would be counted
   rows_ = decode_ ? int64_t{1} << graph_index(n) : n;
   if (step_status_) {
     if (Status done = begin_tables(batch, state); !done) step_status_ = std::move(done);
@@ -215,6 +179,7 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
   if (graph.exec) {
     mode_ = StepMode::kReplay;
   } else if (graph.warm) {
+    capture_start_ = std::chrono::steady_clock::now();
     if (Status begun = stream_.begin_capture(); !begun)
       step_status_ = std::move(begun);
     else
@@ -280,16 +245,18 @@ void CudaOps::begin_layer(int layer) {
 Status CudaOps::finish_step() {
   flush();
   if (mode_ == StepMode::kCapture) {
-    const auto start = std::chrono::steady_clock::now();
     auto captured = stream_.end_capture();
     mode_ = StepMode::kEager;
     if (!captured && step_status_) step_status_ = tl::unexpected<Error>(std::move(captured).error());
     if (step_status_) {
       DecodeGraph& graph = graphs_[graph_index(rows_)];
-      GALVANI_TRY(graph.nodes, captured->node_count());
+      GALVANI_TRY(const size_t nodes, captured->node_count());
       GALVANI_TRY(cuda::GraphExec exec, captured->instantiate());
       graph.exec.emplace(std::move(exec));
-      graph_ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      graph.info = {.rows = static_cast<int>(rows_), .nodes = static_cast<int64_t>(nodes)};
+      for (const auto& [kernel, count] : captured->launches()) graph.info.kernels.emplace_back(kernel->name(), count);
+      std::sort(graph.info.kernels.begin(), graph.info.kernels.end());
+      graph_ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - capture_start_).count();
       mode_ = StepMode::kReplay;
     }
   }
@@ -297,13 +264,23 @@ Status CudaOps::finish_step() {
   if (mode_ == StepMode::kReplay) {
     DecodeGraph& graph = graphs_[graph_index(rows_)];
     step_status_ = graph.exec->launch(stream_);
-    ++graph.replays;
+    ++graph.info.replays;
   } else if (decode_) {
     graphs_[graph_index(rows_)].warm = true;
   }
   mode_ = StepMode::kEager;
+  if (options_.count_activations && step_status_) step_status_ = collect_counts();
   // The results are waited for where they are read: sample() and read() report what went wrong on the device.
   return step_status_;
+}
+
+Status CudaOps::collect_counts() {
+  std::vector<uint64_t> found(2 * counters_.size());
+  GALVANI_TRY_VOID(stream_.to_host(found.data(), device_counters_.data(), found.size() * sizeof(uint64_t)));
+  GALVANI_TRY_VOID(stream_.synchronize());
+  for (size_t i = 0; i < counters_.size(); ++i)
+    counters_[i].non_finite = found[2 * i], counters_[i].saturated = found[2 * i + 1];
+  return {};
 }
 
 Status CudaOps::read(const Act& act, float* out) {
@@ -338,17 +315,19 @@ std::vector<std::pair<std::string, uint64_t>> CudaOps::kernels_run() const {
   std::vector<std::pair<std::string, uint64_t>> runs;
   for (const cuda::Kernel* kernel : device_->kernels())
     if (kernel->launches() > 0) runs.emplace_back(kernel->name(), kernel->launches());
-  for (size_t i = 0; i < graphs_.size(); ++i) {
-    if (!graphs_[i].exec) continue;
-    runs.emplace_back(fmt::format("graph of {} rows, nodes", 1 << i), graphs_[i].nodes);
-    runs.emplace_back(fmt::format("graph of {} rows, replays", 1 << i), graphs_[i].replays);
-  }
   return runs;
 }
 
-Result<kernels::Arithmetic> cuda_default_arithmetic(int index) {
+std::vector<GraphInfo> CudaOps::graphs() const {
+  std::vector<GraphInfo> infos;
+  for (const DecodeGraph& graph : graphs_)
+    if (graph.exec) infos.push_back(graph.info);
+  return infos;
+}
+
+Result<GpuIdentity> gpu_identity(int index) {
   GALVANI_TRY(const auto device, cuda::CudaDevice::open(index));
-  return device->caps().has(Feature::kBf16) ? kernels::Arithmetic::kBF16 : kernels::Arithmetic::kF16;
+  return GpuIdentity{device->name(), device->caps()};
 }
 
 Result<std::unique_ptr<Ops>> create_cuda_ops(const OpsOptions& options, const CudaOpsOptions& gpu) {

@@ -3,6 +3,7 @@
 /// are bf16 from 8.0 on and f16 below (`--act`). Decode steps are replayed as captured graphs, one a batch size.
 #include <memory>
 
+#include "device/device_caps.h"
 #include "exec/ops.h"
 
 namespace galvani::exec {
@@ -17,7 +18,11 @@ struct CudaOpsOptions {
 /// words); an arithmetic, an arm or an option that this backend does not have, by name.
 Result<std::unique_ptr<Ops>> create_cuda_ops(const OpsOptions& options, const CudaOpsOptions& gpu);
 
-/// What `--act auto` means on this GPU.
-Result<kernels::Arithmetic> cuda_default_arithmetic(int device);
+/// A GPU of this machine, as plans know it. Errors: as create_cuda_ops, those of the device.
+struct GpuIdentity {
+  std::string name;
+  DeviceCaps caps;
+};
+Result<GpuIdentity> gpu_identity(int device);
 
 }  // namespace galvani::exec

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "exec/cuda_ops_impl.h"
+#include "kernels/elementwise/elementwise_cuda.h"
+#include "kernels/norm/norm_cuda.h"
 #include "kernels/rope/rope_cuda.h"
 
 namespace galvani::exec {
@@ -19,12 +21,6 @@ bool same(const kernels::AttentionCudaShape& a, const kernels::AttentionCudaShap
 }
 
 }  // namespace
-
-/// Whether chunks of several tokens are run row by row too: one arm whatever the batch.
-bool CudaOps::rows_only() const {
-  return options_.batch_invariant || attention_arm_ == AttentionCudaArm::kDecode ||
-         attention_arm_ == AttentionCudaArm::kSimt;
-}
 
 const float* CudaOps::rope_table(RopeRef ref) {
   Rope& rope = ropes_[static_cast<size_t>(ref.id)];
@@ -54,8 +50,7 @@ kernels::PagedKv CudaOps::pages(const AttentionLayer& layer) const {
 }
 
 AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) {
-  const Act qkv = multiply(normed(x, norm, act_type_), layer.qkv);
-  if (layer.norm_whole) refuse("a norm over all heads at once");
+  const Act qkv = multiply(normed(x, norm, entering()), layer.qkv);
   const int64_t q_width = int64_t{layer.heads} * layer.k_dim;
   const int64_t k_width = layer.reuse_kv ? 0 : int64_t{layer.kv_heads} * layer.k_dim;
   const int64_t v_width = layer.reuse_kv || layer.v_from_k ? 0 : int64_t{layer.kv_heads} * layer.v_dim;
@@ -87,6 +82,7 @@ AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm
   if (layer.q_norm) args.q_norm = norm_weights(*layer.q_norm);
   if (layer.k_norm) args.k_norm = norm_weights(*layer.k_norm);
   if (layer.v_norm) args.v_norm = norm_weights(*layer.v_norm);
+  if (layer.norm_whole) whole_norms(qkv, layer, args);
   if (layer.rope) {
     const RopeSpec& spec = ropes_[static_cast<size_t>(layer.rope.id)].spec;
     args.rope = rope_table(layer.rope);
@@ -99,8 +95,42 @@ AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm
   return inputs;
 }
 
+/// Norms over all heads at once, before qkv_finish, which norms a head: bias and norms in place. The gate's columns
+/// keep theirs for attention().
+void CudaOps::whole_norms(const Act& qkv, const AttentionLayer& layer, kernels::QkvArgs& args) {
+  if (layer.v_from_k) return refuse("v from k's projection beside a norm over all heads");
+  const int q_width = layer.heads * layer.k_dim, k_width = layer.kv_heads * layer.k_dim;
+  if (args.bias != nullptr) {
+    const int width = q_width + (layer.reuse_kv ? 0 : k_width + layer.kv_heads * layer.v_dim);
+    run([&] {
+      return kernels::finish_rows_cuda(stream_, {.x = floats(qkv),
+                                                 .stride = qkv.stride,
+                                                 .rows = static_cast<int>(qkv.rows),
+                                                 .dim = width,
+                                                 .bias = args.bias});
+    });
+    args.bias = nullptr;
+  }
+  const auto norm_columns = [&](const std::optional<Norm>& n, int column, int width) {
+    if (!n) return;
+    float* at = floats(qkv) + column;
+    run([&] {
+      return kernels::rms_norm_cuda(stream_, {.x = at,
+                                              .x_stride = qkv.stride,
+                                              .rows = static_cast<int>(qkv.rows),
+                                              .dim = width,
+                                              .norm = norm_weights(*n),
+                                              .out = at,
+                                              .out_stride = qkv.stride});
+    });
+  };
+  norm_columns(layer.q_norm, 0, q_width);
+  if (!layer.reuse_kv) norm_columns(layer.k_norm, args.k_column, k_width);
+  args.q_normed = args.k_normed = false;
+}
+
 Act CudaOps::attention(const AttentionInputs& inputs, const AttentionLayer& layer) {
-  Act out = make(inputs.q.rows, int64_t{layer.heads} * layer.v_dim, act_type_);
+  Act out = make(inputs.q.rows, int64_t{layer.heads} * layer.v_dim, entering());
   if (Status done = attend(inputs.q, layer, out); !done) fail_step(tl::unexpected<Error>(std::move(done).error()));
   if (!layer.output_gate) return out;
   const float* bias = linear_of(layer.qkv).bias_data();
@@ -123,13 +153,13 @@ Status CudaOps::attend(const Act& q, const AttentionLayer& layer, Act& out) {
                                         .sinks = weights(layer.sinks),
                                         .out = out.data,
                                         .out_stride = out.stride,
-                                        .out_type = act_type_};
+                                        .out_type = entering()};
   if (decode_) return attend_rows(shape, layer, args, row_positions_);
   int longest = 0;
   for (const Chunk& chunk : batch_->chunks) longest = std::max(longest, chunk.count);
   const auto tiles = kernels::plan_attention_tiles(device_->caps(), shape, longest);
-  const bool tiled = !rows_only() && tiles.kernel != nullptr;
-  if (attention_arm_ == AttentionCudaArm::kTiles && tiles.kernel == nullptr && longest >= kernels::kTileMinRows)
+  const bool tiled = !choice_.rows_only && tiles.kernel != nullptr;
+  if (choice_.attention == AttentionCudaArm::kTiles && tiles.kernel == nullptr && longest >= kernels::kTileMinRows)
     return fail(ErrorCode::kUnsupported, "--arm attention=tiles cannot run here: {}", tiles.refusal);
   if (!tiled) return attend_rows(shape, layer, args, row_positions_);
   GALVANI_TRY_VOID(attend_tiles(shape, layer, args, tiles));
@@ -178,9 +208,9 @@ Result<CudaOps::Schedule*> CudaOps::schedule(const kernels::AttentionCudaShape& 
 Status CudaOps::attend_rows(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
                             kernels::AttentionRowsArgs args, std::span<const int> positions) {
   const auto decode = kernels::plan_attention_decode(device_->caps(), shape);
-  if (attention_arm_ == AttentionCudaArm::kDecode && decode.kernel == nullptr)
+  if (choice_.attention == AttentionCudaArm::kDecode && decode.kernel == nullptr)
     return fail(ErrorCode::kUnsupported, "--arm attention=decode cannot run here: {}", decode.refusal);
-  if (decode.kernel == nullptr || attention_arm_ == AttentionCudaArm::kSimt) {
+  if (decode.kernel == nullptr || choice_.attention == AttentionCudaArm::kSimt) {
     const auto simt = kernels::plan_attention_simt(device_->caps(), shape);
     if (simt.kernel == nullptr)
       return fail(ErrorCode::kUnsupported, "attention with {} heads of {} and {}: {}; {}", layer.heads, layer.k_dim,

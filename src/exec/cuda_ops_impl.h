@@ -1,6 +1,7 @@
 #pragma once
 /// CudaOps itself, shared by the files that implement it (one a group of operations).
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "core/error.h"
 #include "cuda/blas.h"
+#include "exec/call_plans.h"
 #include "exec/cuda_memory.h"
 #include "exec/cuda_ops.h"
 #include "exec/cuda_tables.h"
@@ -16,9 +18,13 @@
 #include "kernels/attention/attention_cuda.h"
 #include "kernels/elementwise/elementwise_cuda_args.h"
 #include "kernels/norm/norm_cuda_args.h"
+#include "kernels/rope/rope_cuda_args.h"
 #include "kernels/sampling/sampling_cuda.h"
 
 namespace galvani::exec {
+
+/// Layers whose activations can be counted, and what stands outside layers.
+constexpr size_t kMostCounted = 1025;
 
 /// What the calls of a step do: run, run into a graph, or nothing but name the memory that the graph will write.
 enum class StepMode { kEager, kCapture, kReplay };
@@ -39,6 +45,8 @@ class CudaOps final : public Ops {
   Result<EmbeddingRef> load_embedding(const quant::MatrixPtr& table) override;
   Result<VectorRef> load_vector(std::span<const float> values) override;
   Result<RopeRef> load_rope(const RopeSpec& rope) override;
+  Status finish_load() override { return loading_ ? finish_loading() : Status{}; }
+  LoadCosts load_costs() const override { return {uploader_.seconds() * 1e3, uploader_.bytes(), graph_ms_}; }
   int64_t weight_bytes() const override { return weight_bytes_; }
   int64_t step_bytes() const override { return step_bytes_; }
 
@@ -71,6 +79,7 @@ class CudaOps final : public Ops {
   const std::vector<ActivationCounters>& activation_counters() const override { return counters_; }
   const std::vector<std::vector<uint64_t>>& expert_counts() const override { return expert_counts_; }
   std::vector<std::pair<std::string, uint64_t>> kernels_run() const override;
+  std::vector<GraphInfo> graphs() const override;
 
  private:
   struct Rope {
@@ -88,8 +97,7 @@ class CudaOps final : public Ops {
   struct DecodeGraph {
     bool warm = false;  // its size has run eagerly: every kernel is loaded, every block of the arenas taken
     std::optional<cuda::GraphExec> exec;
-    size_t nodes = 0;
-    uint64_t replays = 0;
+    GraphInfo info;
   };
   /// A split of keys that some layers share; its place in device memory is the same in every decode step.
   struct Schedule {
@@ -121,6 +129,11 @@ class CudaOps final : public Ops {
   /// norm(x) in `type` (x itself, rounded, without a norm), after what is pending for x.
   Act normed(const Act& x, const std::optional<Norm>& norm, kernels::StoreType type);
   void flush();
+  /// The type in which activations wait for their product: what is counted must not be rounded yet.
+  kernels::StoreType entering() const { return options_.count_activations ? kernels::StoreType::kF32 : act_type_; }
+  /// Adds what of x the run's arithmetic cannot hold to the layer's counters.
+  void count(const Act& x);
+  Status collect_counts();
   /// x · Wᵀ, f32, without the bias: its consumer adds it.
   Act multiply(const Act& x, LinearRef w);
   Status multiply_dense(const CudaSegment& segment, int64_t cols, const Act& x, float* out, int64_t out_stride);
@@ -140,8 +153,8 @@ class CudaOps final : public Ops {
                      kernels::AttentionRowsArgs args, std::span<const int> positions);
   Status attend_tiles(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
                       const kernels::AttentionRowsArgs& rows, const kernels::AttentionCudaChoice& choice);
-  bool rows_only() const;
   const float* rope_table(RopeRef ref);
+  void whole_norms(const Act& qkv, const AttentionLayer& layer, kernels::QkvArgs& args);
   kernels::PagedKv pages(const AttentionLayer& layer) const;
 
   OpsOptions options_;
@@ -149,7 +162,7 @@ class CudaOps final : public Ops {
   cuda::Stream stream_;
   CudaMemory memory_;
   kernels::StoreType act_type_;
-  kernels::AttentionCudaArm attention_arm_ = kernels::AttentionCudaArm::kAuto;
+  GpuChoice choice_;
 
   // Weights.
   Uploader uploader_;
@@ -159,7 +172,6 @@ class CudaOps final : public Ops {
   std::vector<Rope> ropes_;
   int64_t weight_bytes_ = 0, step_bytes_ = 0;
   bool loading_ = true;
-  int forced_matmul_ = -1;
   std::unique_ptr<kernels::QmatmulCuda> qmatmul_;
   std::unique_ptr<cuda::Blas> blas_;  // of dense weights
   cuda::DeviceBuffer blas_workspace_;
@@ -190,11 +202,13 @@ class CudaOps final : public Ops {
 
   std::array<DecodeGraph, 7> graphs_;  // 1, 2, 4, …, 64 rows
   std::vector<const void*> graph_pages_;
-  double graph_ms_ = 0;
+  std::chrono::steady_clock::time_point capture_start_;
+  double graph_ms_ = 0;  // from the start of captures until they could be replayed
 
   kernels::CudaSampler sampler_;
   std::vector<std::vector<float>> taps_;
   std::vector<ActivationCounters> counters_;
+  cuda::DeviceBuffer device_counters_;  // [kMostCounted][non-finite, saturated]
   std::vector<std::vector<uint64_t>> expert_counts_;
 };
 

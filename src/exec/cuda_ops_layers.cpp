@@ -1,4 +1,5 @@
 // Products, norms, activations and the ends of a model on CudaOps.
+#include "exec/activation_counter.h"
 #include "exec/cuda_ops_impl.h"
 #include "kernels/elementwise/elementwise_cuda.h"
 #include "kernels/linear/linear_dense_cuda.h"
@@ -51,7 +52,25 @@ Act CudaOps::normed(const Act& x, const std::optional<Norm>& norm, StoreType typ
   return y;
 }
 
+void CudaOps::count(const Act& x) {
+  if (type_of(x) != StoreType::kF32) return refuse("counting activations that are not f32");
+  const auto index = static_cast<size_t>(layer_ + 1);
+  if (index >= kMostCounted) return refuse("counting activations beyond layer 1023");
+  if (counters_.size() <= index) counters_.resize(index + 1);
+  counters_[index].values += static_cast<uint64_t>(x.rows * x.cols);
+  if (x.rows == 0) return;
+  run([&] {
+    return kernels::count_values_cuda(stream_, {.x = floats(x),
+                                                .stride = x.stride,
+                                                .rows = static_cast<int>(x.rows),
+                                                .dim = static_cast<int>(x.cols),
+                                                .largest = largest_finite(options_.arithmetic),
+                                                .counters = device_counters_.as<unsigned long long>() + 2 * index});
+  });
+}
+
 Act CudaOps::multiply(const Act& x, LinearRef ref) {
+  if (options_.count_activations) count(x);
   const CudaLinear& linear = linear_of(ref);
   GALVANI_CHECK(x.cols == linear.cols, "{}: input has {} columns, the matrix {}", linear.name, x.cols, linear.cols);
   const Act in = normed(x, std::nullopt, act_type_);
@@ -71,7 +90,16 @@ Act CudaOps::multiply(const Act& x, LinearRef ref) {
 
 /// cuBLASLt where the weights have the activations' type, else the plain product.
 Status CudaOps::multiply_dense(const CudaSegment& segment, int64_t cols, const Act& x, float* out, int64_t out_stride) {
-  if (segment.type == act_type_ && cols % 8 == 0) {
+  const bool blas = segment.type == act_type_ && cols % 8 == 0;
+  device_->trace_plan([&] {
+    constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
+    return fmt::format("dense product {} tokens x [{}, {}], {} by {}: {}", x.rows, segment.rows, cols,
+                       kTypes[static_cast<int>(act_type_)], kTypes[static_cast<int>(segment.type)],
+                       blas           ? "cuBLASLt"
+                       : cols % 8 > 0 ? "kernel=linear_dense_sm70 (cuBLASLt: columns are no multiple of 8)"
+                                      : "kernel=linear_dense_sm70 (cuBLASLt: both sides must have one type)");
+  });
+  if (blas) {
     const DType type = act_type_ == StoreType::kBF16 ? DType::kBF16 : DType::kF16;
     return blas_->multiply(stream_,
                            {.m = x.rows,
@@ -123,7 +151,7 @@ Act CudaOps::embed(EmbeddingRef ref, float scale) {
 }
 
 Act CudaOps::linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) {
-  Act y = multiply(normed(x, norm, act_type_), w);
+  Act y = multiply(normed(x, norm, entering()), w);
   if (const float* bias = linear_of(w).bias_data(); bias != nullptr && y.rows > 0)
     run([&] {
       return kernels::finish_rows_cuda(stream_, {.x = floats(y),
@@ -137,7 +165,7 @@ Act CudaOps::linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) 
 
 Act CudaOps::gate(const Act& gate, const float* gate_bias, const Act& up, const float* up_bias, kernels::Gate kind,
                   const GatedActivation& activation) {
-  Act out = make(gate.rows, gate.cols, act_type_);
+  Act out = make(gate.rows, gate.cols, entering());
   if (gate.rows == 0) return out;
   run([&] {
     return kernels::gated_cuda(stream_, {.gate = floats(gate),
@@ -154,7 +182,7 @@ Act CudaOps::gate(const Act& gate, const float* gate_bias, const Act& up, const 
                                          .limit = activation.limit,
                                          .out = out.data,
                                          .out_stride = out.stride,
-                                         .out_type = act_type_});
+                                         .out_type = entering()});
   });
   return out;
 }
@@ -179,7 +207,7 @@ Act CudaOps::activate(const Act& gate_act, const Act& up, const GatedActivation&
 
 Act CudaOps::gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up,
                        const GatedActivation& activation) {
-  const Act both = multiply(normed(x, norm, act_type_), gate_up);
+  const Act both = multiply(normed(x, norm, entering()), gate_up);
   const int64_t inner = both.cols / 2;
   const float* bias = linear_of(gate_up).bias_data();
   const Act up{floats(both) + inner, both.rows, inner, both.stride};
@@ -228,10 +256,10 @@ Act CudaOps::logits(const Act& x, const std::optional<Norm>& norm, LinearRef hea
   if (batch_->tap_hidden) tap(normed(x, norm, StoreType::kF32));
   Act picked;
   if (decode_) {  // every row, in order
-    picked = normed(x, norm, act_type_);
+    picked = normed(x, norm, entering());
   } else {
     flush();
-    picked = make(wanted, x.cols, act_type_);
+    picked = make(wanted, x.cols, entering());
     kernels::NormArgs args{.x = floats(x),
                            .x_stride = x.stride,
                            .rows = static_cast<int>(wanted),
@@ -239,7 +267,7 @@ Act CudaOps::logits(const Act& x, const std::optional<Norm>& norm, LinearRef hea
                            .normalise = norm.has_value(),
                            .out = picked.data,
                            .out_stride = picked.stride,
-                           .out_type = act_type_,
+                           .out_type = entering(),
                            .gather = logit_rows_};
     if (norm) args.norm = norm_weights(*norm);
     if (wanted > 0) run([&] { return kernels::rms_norm_cuda(stream_, args); });

@@ -19,6 +19,7 @@
 #include "exec/layers.h"
 #include "exec/memory.h"
 #include "exec/state.h"
+#include "galvani/graph_info.h"
 #include "kernels/common/arithmetic.h"
 #include "kernels/sampling/sampling.h"
 #include "quant/matrix_source.h"
@@ -33,6 +34,13 @@ struct Shard {
 /// What a run counted about its activations where they entered matrix products, per layer.
 struct ActivationCounters {
   uint64_t values = 0, non_finite = 0, saturated = 0;
+};
+
+/// What a backend's own preparations took so far; zeros on a CPU.
+struct LoadCosts {
+  double upload_ms = 0;  ///< reading, converting and copying weights until they are ready on the device
+  int64_t upload_bytes = 0;
+  double graph_ms = 0;  ///< capturing and instantiating graphs
 };
 
 struct OpsOptions {
@@ -64,6 +72,9 @@ class Ops {
   virtual Result<EmbeddingRef> load_embedding(const quant::MatrixPtr& table) = 0;
   virtual Result<VectorRef> load_vector(std::span<const float> values) = 0;
   virtual Result<RopeRef> load_rope(const RopeSpec& rope) = 0;
+  /// After the last weight: waits until all are ready and takes what steps will need. A step does it where nobody did.
+  virtual Status finish_load() { return {}; }
+  virtual LoadCosts load_costs() const { return {}; }
   /// Bytes of weights held, and bytes that one decode step of one sequence reads.
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t step_bytes() const = 0;
@@ -132,6 +143,8 @@ class Ops {
   virtual const std::vector<std::vector<uint64_t>>& expert_counts() const = 0;
   /// Arms that ran so far with counts, e.g. {"qmatmul.rows", 120}.
   virtual std::vector<std::pair<std::string, uint64_t>> kernels_run() const = 0;
+  /// Captured decode steps, by size.
+  virtual std::vector<GraphInfo> graphs() const { return {}; }
 };
 
 }  // namespace galvani::exec

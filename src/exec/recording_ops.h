@@ -31,7 +31,6 @@ class RecordingOps final : public Ops {
     int experts = 0;                      ///< of kExperts
     /// Of the attention kinds and kGatedDelta (kv_heads: key heads).
     int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0, window = 0;
-    bool norm_whole = false;  ///< of kAttention: q and k are normed over all heads at once
   };
 
   /// Starts a recorded pass of this many rows of one sequence from `first_position` on: what begin_step does, without a
@@ -68,16 +67,17 @@ class RecordingOps final : public Ops {
     return {shape(x.rows, int64_t{layer.heads} * layer.k_dim), gate};
   }
   Act attention(const AttentionInputs& inputs, const AttentionLayer& layer) override {
-    calls_.push_back({.kind = Call::Kind::kAttention,
-                      .layer = layer_,
-                      .name = "attention",
-                      .rows = inputs.q.rows,
-                      .heads = layer.heads,
-                      .kv_heads = layer.kv_heads,
-                      .k_dim = layer.k_dim,
-                      .v_dim = layer.v_dim,
-                      .window = layer.window,
-                      .norm_whole = layer.norm_whole});
+    calls_.push_back({
+        .kind = Call::Kind::kAttention,
+        .layer = layer_,
+        .name = "attention",
+        .rows = inputs.q.rows,
+        .heads = layer.heads,
+        .kv_heads = layer.kv_heads,
+        .k_dim = layer.k_dim,
+        .v_dim = layer.v_dim,
+        .window = layer.window,
+    });
     return shape(inputs.q.rows, int64_t{layer.heads} * layer.v_dim);
   }
   Act latent_attention(const Act& x, const std::optional<Norm>&, const LatentAttentionLayer& layer) override {

@@ -141,5 +141,29 @@ TEST_F(CudaSmallElementwise, EmbeddingRowsAreExact) {
   }
 }
 
+TEST_F(CudaSmallElementwise, CountsAreExact) {
+  std::mt19937_64 random(fresh_seed());
+  for (const int dim : {1, 63, 2112, 17408}) {
+    const int rows = 3, stride = dim + 5;
+    auto x = normal(random, static_cast<size_t>(rows * stride), 40000.0f);
+    x[0] = NAN, x[static_cast<size_t>(stride)] = INFINITY, x[static_cast<size_t>(2 * stride)] = -INFINITY;
+    const auto dx = upload(x), counters = upload(std::vector<unsigned long long>{10, 20});
+    ok(count_values_cuda(*stream, {.x = dx.as<float>(),
+                                   .stride = stride,
+                                   .rows = rows,
+                                   .dim = dim,
+                                   .largest = 65504,
+                                   .counters = counters.as<unsigned long long>()}));
+    unsigned long long non_finite = 10, beyond = 20;
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < dim; ++c) {
+        const float v = x[static_cast<size_t>(r * stride + c)];
+        non_finite += !std::isfinite(v);
+        beyond += std::isfinite(v) && std::fabs(v) > 65504;
+      }
+    EXPECT_EQ(download<unsigned long long>(counters.data(), 2), (std::vector{non_finite, beyond})) << dim;
+  }
+}
+
 }  // namespace
 }  // namespace galvani::kernels

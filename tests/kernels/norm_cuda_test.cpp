@@ -65,5 +65,34 @@ TEST_F(CudaSmallNorm, EveryFormMatchesTheReference) {
   }
 }
 
+/// Columns of a wider matrix, in place (a norm over all heads of q): nothing beside them is touched.
+TEST_F(CudaSmallNorm, NormsColumnsInPlace) {
+  std::mt19937_64 random(fresh_seed());
+  for (const auto& [dim, width, first] : {std::tuple{64, 192, 0}, {2048, 4096, 2048}, {31, 100, 7}}) {
+    const int rows = 3;
+    const auto x = normal(random, static_cast<size_t>(rows * width), 3.0f),
+               w = normal(random, static_cast<size_t>(dim));
+    auto dx = upload(x);
+    const auto dw = upload(w);
+    NormArgs args{.x = dx.as<float>() + first, .x_stride = width, .rows = rows, .dim = dim};
+    args.norm = {dw.as<float>(), 1e-6f, false};
+    args.out = args.x, args.out_stride = width;
+    ok(rms_norm_cuda(*this->stream, args));
+    const auto got = download<float>(dx.data(), x.size());
+    std::vector<double> exact(static_cast<size_t>(rows * dim));
+    rms_norm_ref(x.data() + first, rows, dim, width, w.data(), {1e-6f, false}, exact.data());
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < width; ++c) {
+        const auto at = static_cast<size_t>(r * width + c);
+        if (c < first || c >= first + dim) {
+          ASSERT_EQ(got[at], x[at]) << "column " << c << " is not the norm's";
+          continue;
+        }
+        const double y = exact[static_cast<size_t>(r * dim + c - first)];
+        ASSERT_NEAR(got[at], y, 0x1p-20 * std::fabs(y) + 1e-30) << "row " << r << " column " << c;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace galvani::kernels

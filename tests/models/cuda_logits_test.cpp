@@ -126,10 +126,14 @@ TEST_P(CudaLogits, StepsAndChunksAgreeWithOnePrefill) {
   const auto first = step_logits(*runner, ids, 4), second = step_logits(*runner, ids, 4);
   EXPECT_EQ(first, second) << "a replayed step differs from one that ran kernel by kernel";
   EXPECT_LE(rms_error(first, wanted), 2 * noise);
-  bool graph = false;
-  for (const auto& [name, count] : runner->ops().kernels_run())
-    graph |= name.starts_with("graph of 1 rows") && count > 0;
-  EXPECT_TRUE(graph);
+  const auto graphs = runner->ops().graphs();
+  ASSERT_EQ(graphs.size(), 1u);
+  EXPECT_EQ(graphs[0].rows, 1);
+  EXPECT_GT(graphs[0].replays, 0u);
+  uint64_t kernels = 0;
+  for (const auto& [name, count] : graphs[0].kernels) kernels += count;
+  EXPECT_GT(kernels, 0u);
+  EXPECT_GE(static_cast<uint64_t>(graphs[0].nodes), kernels);
 }
 
 // Four sequences in one decode batch give the rows they give alone, bit for bit, within an arm.

@@ -41,6 +41,25 @@ Result<KernelVerdict> check_finish(CheckRig& rig) {
       "bias, scale and cap, 3 rows of 1000"};
 }
 
+/// Integers: exact.
+Result<KernelVerdict> check_count(CheckRig& rig) {
+  auto x = rig.normal(kRows * kDim, 30000);
+  x[0] = NAN, x[1] = -INFINITY, x[kDim + 7] = 3.4028235e38f;
+  CountArgs args{.stride = kDim, .rows = kRows, .dim = kDim, .largest = 65504};
+  GALVANI_TRY(args.x, rig.upload(x));
+  GALVANI_TRY(args.counters, rig.upload(std::vector<unsigned long long>(2, 0)));
+  GALVANI_TRY_VOID(count_values_cuda(rig.stream(), args));
+  unsigned long long got[2] = {}, exact[2] = {};
+  GALVANI_TRY_VOID(rig.stream().to_host(got, args.counters, sizeof(got)));
+  GALVANI_TRY_VOID(rig.stream().synchronize());
+  for (const float v : x) {
+    exact[0] += !std::isfinite(v);
+    exact[1] += std::isfinite(v) && std::fabs(v) > args.largest;
+  }
+  return KernelVerdict{"count_values_sm70", got[0] == exact[0] && got[1] == exact[1] ? 0.0 : 2.0,
+                       fmt::format("{} and {}, exactly {} and {}", got[0], got[1], exact[0], exact[1])};
+}
+
 Result<KernelVerdict> check_embed(CheckRig& rig) {
   constexpr int kVocab = 50;
   auto table = rig.normal(kVocab * kDim);
@@ -64,7 +83,7 @@ Result<KernelVerdict> check_embed(CheckRig& rig) {
 Result<std::vector<KernelVerdict>> check_elementwise(cuda::CudaDevice& device, uint64_t seed) {
   GALVANI_TRY(CheckRig rig, CheckRig::create(device, seed));
   std::vector<KernelVerdict> verdicts;
-  for (const auto check : {check_gated, check_finish, check_embed}) {
+  for (const auto check : {check_count, check_gated, check_finish, check_embed}) {
     GALVANI_TRY(verdicts.emplace_back(), check(rig));
   }
   return verdicts;

@@ -31,6 +31,13 @@ Status finish_rows_cuda(cuda::Stream& stream, const FinishArgs& args) {
                       args);
 }
 
+Status count_values_cuda(cuda::Stream& stream, const CountArgs& args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("count_values_sm70"));
+  return cuda::launch(stream, *kernel,
+                      {.grid = grid(args.rows, args.dim), .block = {kThreads}, .dependent_launch = dependent(stream)},
+                      args);
+}
+
 Status embed_cuda(cuda::Stream& stream, const EmbedArgs& args) {
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("embed_sm70"));
   const auto bytes = static_cast<size_t>(args.rows) * static_cast<size_t>(args.dim) * 4;

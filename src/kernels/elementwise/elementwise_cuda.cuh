@@ -41,6 +41,17 @@ __device__ __forceinline__ void finish_rows(const FinishArgs& args) {
   *at = x;
 }
 
+/// Grid: (rows, enough blocks for dim); block: any. What is counted is rare, so that the counters are no bottleneck.
+__device__ __forceinline__ void count_values(const CountArgs& args) {
+  const int i = blockIdx.y * blockDim.x + threadIdx.x;
+  if (i >= args.dim) return;
+  const float size = fabsf(args.x[blockIdx.x * args.stride + i]);
+  if (!(size <= 3.402823466e38f))
+    atomicAdd(args.counters, 1ull);
+  else if (size > args.largest)
+    atomicAdd(args.counters + 1, 1ull);
+}
+
 /// Code c of a row of `bits`-wide codes, a little-endian bit stream of 32-bit words.
 __device__ __forceinline__ unsigned stream_code(const unsigned* row, int bits, int c) {
   const int bit = c * bits, word = bit >> 5, shift = bit & 31;

@@ -37,6 +37,15 @@ struct FinishArgs {
   float cap = 0;
 };
 
+/// Adds to counters[0] the values of x that are NaN or infinite, to counters[1] those beyond ±largest.
+struct CountArgs {
+  const float* x = nullptr;  ///< [rows, dim]
+  long long stride = 0;
+  int rows = 0, dim = 0;
+  float largest = 0;
+  unsigned long long* counters = nullptr;
+};
+
 /// x[r] = table[token of r] · scale. The table is dense (bits 0) or affine codes in MLX's layout.
 struct EmbedArgs {
   const int* tokens = nullptr;  ///< [rows], inside the table (the host has looked); below 0: the row becomes 0

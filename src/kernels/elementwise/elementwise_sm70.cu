@@ -12,6 +12,10 @@ __global__ void __launch_bounds__(256) finish(const __grid_constant__ FinishArgs
   start_dependent();
   finish_rows(args);
 }
+__global__ void __launch_bounds__(256) count(const __grid_constant__ CountArgs args) {
+  start_dependent();
+  count_values(args);
+}
 __global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedArgs args) {
   start_dependent();
   embed_rows(args);
@@ -21,4 +25,5 @@ __global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedArgs a
 
 GALVANI_KERNEL_TABLE(elementwise_sm70, GALVANI_KERNEL("gated_sm70", galvani::kernels::gate, .threads = 256),
                      GALVANI_KERNEL("finish_rows_sm70", galvani::kernels::finish, .threads = 256),
+                     GALVANI_KERNEL("count_values_sm70", galvani::kernels::count, .threads = 256),
                      GALVANI_KERNEL("embed_sm70", galvani::kernels::embed, .threads = 256))

@@ -15,8 +15,9 @@ Status rms_norm_cuda(cuda::Stream& stream, const NormArgs& args) {
                             .block = {static_cast<unsigned>(threads)},
                             .dynamic_smem = args.dim * 4,
                             .dependent_launch = stream.device().caps().has(Feature::kDependentLaunch)};
-  if (args.out != nullptr && args.rows > 0)
-    config.outputs[0] = {args.out, static_cast<size_t>((args.rows - 1) * args.out_stride + args.dim) *
+  // Named only where it is written completely and is not x itself.
+  if (args.out != nullptr && args.out != args.x && args.out_stride == args.dim)
+    config.outputs[0] = {args.out, static_cast<size_t>(args.rows) * static_cast<size_t>(args.dim) *
                                        static_cast<size_t>(store_bytes(args.out_type))};
   return cuda::launch(stream, *kernel, config, args);
 }

@@ -24,7 +24,7 @@ struct NormArgs {
   NormWeights post_norm;
   bool normalise = true;  ///< false: out = x, rounded
   NormWeights norm;
-  void* out = nullptr;
+  void* out = nullptr;  ///< x itself (same stride, f32), or no part of it
   long long out_stride = 0;
   StoreType out_type = StoreType::kF32;
   /// Row r of x and add stands at x[gather[r]] when set (the logit rows of a batch); only without `add`.
