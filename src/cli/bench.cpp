@@ -1,10 +1,11 @@
-/// `galvani bench --kernels`: the GPU's matrix products against ceilings measured in the same run.
+/// `galvani bench`: a whole model, or the GPU's matrix products, against ceilings measured in the same run.
 #include "bench/kernel_bench.h"
 
 #include <fmt/format.h>
 
 #include <cstdio>
 
+#include "bench/model_bench.h"
 #include "cli/cli.h"
 #include "core/error.h"
 #include "cuda/device.h"
@@ -23,6 +24,9 @@ constexpr const char* kNoCuda =
 struct BenchFlags {
   bool kernels = false, no_cublas = false, no_dependent_launch = false;
   std::vector<std::string> cases;
+  ModelFlags model;
+  CLI::Option* act_option = nullptr;
+  bench::ModelBenchOptions sizes;
   std::string act = "bf16", arm, json;
   int device = 0;
   int64_t expand_mib = 0;
@@ -80,11 +84,21 @@ Result<bench::KernelBenchOptions> options_of(const BenchFlags& flags) {
   return options;
 }
 
-int run(const BenchFlags& flags) {
-  if (!flags.kernels) {
-    std::fprintf(stderr, "error: say what to time: --kernels\n");
-    return kCannotAnswer;
-  }
+Status run_model(const BenchFlags& flags) {
+  bench::ModelBenchOptions options = flags.sizes;
+  ModelFlags model = flags.model;
+  if (flags.act_option->count() > 0) model.act = flags.act;
+  if (!flags.arm.empty()) model.arms = {flags.arm};
+  GALVANI_TRY(options.load, model.load_options());
+  const bool json = flags.json_option->count() > 0;
+  if (json) GALVANI_TRY_VOID(formats::check_writable(flags.json));
+  GALVANI_TRY(const bench::ModelRecord record, bench::bench_model(options));
+  GALVANI_TRY_VOID(print(bench::model_record_text(record)));
+  if (json) return write_text_file(flags.json, bench::model_record_json(record));
+  return {};
+}
+
+int run_kernels(const BenchFlags& flags) {
   auto options = options_of(flags);
   if (!options) return report(options.error());
   if (cuda::driver_state().kind == cuda::DriverState::Kind::kNoCudaInBuild) {
@@ -108,16 +122,40 @@ int run(const BenchFlags& flags) {
   return kYes;
 }
 
+int run(const BenchFlags& flags) {
+  const bool model = !flags.model.model.empty() || !flags.model.hf.empty() || !flags.model.synthetic.empty();
+  if (flags.kernels == model) {
+    std::fprintf(stderr, "error: say what to time: --kernels, or a model (-m, -hf, --synthetic)\n");
+    return kCannotAnswer;
+  }
+  if (flags.kernels) return run_kernels(flags);
+  const Status done = run_model(flags);
+  return done ? kYes : report(done.error());
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* verb = app.add_subcommand("bench", "time this machine against its own ceilings");
+  flags->model.add_synthetic(*verb);
+  flags->model.add_to(*verb, false);
+  verb->add_option("--device", flags->model.device, "of a model: auto, cpu, cuda or cuda:N");
+  verb->add_option("--kv", flags->model.kv, "of a model: type of keys and values: auto, f32, f16, bf16");
+  verb->add_option("-t,--threads", flags->model.threads, "of a model: threads (0: physical cores)")
+      ->check(CLI::Range(0, 1024));
+  verb->add_option("--prompt-tokens", flags->sizes.prompt, "of a model: tokens of each prompt (default 512)")
+      ->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--steps", flags->sizes.steps, "of a model: decode steps (default 256)")
+      ->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--sequences", flags->sizes.sequences, "of a model: sequences that decode together (default 1)")
+      ->check(CLI::Range(1, 4095));
   verb->add_flag("--kernels", flags->kernels, "the GPU's quantized matrix products");
   verb->add_option("--case", flags->cases, "NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8 (may repeat)")
       ->allow_extra_args(false);
-  verb->add_option("--act", flags->act, "type of the activations: bf16 or f16");
-  verb->add_option("--arm", flags->arm, "force one arm, e.g. wgmma");
+  flags->act_option =
+      verb->add_option("--act", flags->act, "type of the activations: bf16 or f16; of a model also auto and f32");
+  verb->add_option("--arm", flags->arm, "force one arm, e.g. wgmma; of a model op=name, e.g. qmatmul=wgmma");
   verb->add_option("--gpu", flags->device, "which GPU")->check(CLI::Range(0, 63));
   verb->add_option("--expand-mib", flags->expand_mib, "workspace of the expand arm in MiB (0: forbidden)")
       ->check(CLI::Range(0, 1 << 20));

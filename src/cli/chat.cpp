@@ -142,6 +142,7 @@ void add_chat(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ChatFlags>();
   flags->sampling.max_tokens = 1024;
   CLI::App* verb = app.add_subcommand("chat", "talk with the model, using its own chat template");
+  flags->model.add_synthetic(*verb);
   flags->model.add_to(*verb, true);
   flags->model.add_tokenizer_to(*verb);
   flags->sampling.add_to(*verb);

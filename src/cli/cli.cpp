@@ -8,16 +8,22 @@
 #include "cli/environment.h"
 #include "cli/hf_cache.h"
 #include "cli/progress_bar.h"
+#include "cli/synthetic_model.h"
 #include "core/error.h"
 #include "cuda/choose_device.h"
 #include "engine/runner.h"
 #include "formats/atomic_file.h"
+#include "quant/synthetic_checkpoint.h"
 
 namespace galvani::cli {
 void ModelFlags::add_to(CLI::App& verb, bool run) {
   auto* model_flag = verb.add_option("-m,--model", model, "folder with config.json and safetensors, or a .gguf file");
   auto* hf_flag = verb.add_option("--hf", hf, "org/repo in the local Hugging Face cache (also spelled -hf)");
   model_flag->excludes(hf_flag);
+  if (auto* synthetic_flag = verb.get_option_no_throw("--synthetic"); synthetic_flag != nullptr) {
+    synthetic_flag->excludes(model_flag);
+    synthetic_flag->excludes(hf_flag);
+  }
   if (!run) return;
   verb.add_option("-c,--ctx-size", context, "tokens a sequence may reach (0: the model's, at most 4096)")
       ->check(CLI::Range(int64_t{0}, (int64_t{1} << 31) - 1));
@@ -36,7 +42,26 @@ void ModelFlags::add_tokenizer_to(CLI::App& verb) {
                   "tokenizer and chat template from this folder or .gguf file (default: the model's own)");
 }
 
+void ModelFlags::add_synthetic(CLI::App& verb) {
+  auto* synthetic_flag = verb.add_option("--synthetic", synthetic,
+                                         "random weights in the shapes of this config.json (or its folder): for rates; "
+                                         "what it writes means nothing");
+  verb.add_option("--bits", bits, "bits of the synthetic weights (default 4), in groups of 64")
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
+      ->needs(synthetic_flag);
+  verb.add_option("--save", save,
+                  "write the synthetic model to this folder, which must not exist, and use it from there")
+      ->needs(synthetic_flag);
+}
+
 Result<std::string> ModelFlags::path() const {
+  if (!synthetic.empty()) {
+    const std::string name = fmt::format("{}{}:{}", quant::kSyntheticPrefix, bits, synthetic);
+    if (save.empty()) return name;
+    if (!saved_) GALVANI_TRY_VOID(save_synthetic_model(name, save));
+    saved_ = true;
+    return save;
+  }
   if (!hf.empty()) return resolve_hf(hf);
   if (model.empty())
     return fail(ErrorCode::kInvalidArgument, "no model named; give -m FOLDER, -m FILE.gguf or -hf ORG/REPO");

@@ -29,21 +29,28 @@ void add_bench(CLI::App& app, Action& action);
 
 /// Flags that say which model runs and how.
 struct ModelFlags {
-  std::string model, hf, tokenizer;
+  std::string model, hf, tokenizer, synthetic, save;
+  int bits = 4;
   std::string device = "auto", act = "auto", kv = "auto";
   int threads = 0, batch = 512;
   int64_t context = 0;
   bool batch_invariant = false;
   std::vector<std::string> arms;
 
+  /// --synthetic --bits --save, for verbs that load a model; before add_to.
+  void add_synthetic(CLI::App& verb);
   /// -m, -hf, and with `run` also -c -t -b --device --act --kv --arm --batch-invariant.
   void add_to(CLI::App& verb, bool run);
   /// --tokenizer, for verbs that read or write text.
   void add_tokenizer_to(CLI::App& verb);
-  /// The path -m names, or the local snapshot of -hf.
+  /// The path -m names, the local snapshot of -hf, or the synthetic model's name; with --save it is written first, and
+  /// the path is where.
   Result<std::string> path() const;
   /// Options for Engine::load, with a progress bar on standard error for loads above a second.
   Result<LoadOptions> load_options() const;
+
+ private:
+  mutable bool saved_ = false;
 };
 
 /// Prints "error: …" on standard error; gives the exit code that belongs to the error.

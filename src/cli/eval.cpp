@@ -94,7 +94,8 @@ ordered_json layers_json(engine::Runner& runner) {
 
 ordered_json report_json(const EvalFlags& flags, engine::Runner& runner, const engine::EvalResult& result) {
   const EngineInfo& info = runner.info();
-  ordered_json json = {{"ppl", number(result.ppl)},
+  ordered_json json = {{"synthetic", info.synthetic},
+                       {"ppl", number(result.ppl)},
                        {"nll_sum", number(result.nll)},
                        {"tokens", result.tokens},
                        {"windows", result.windows},
@@ -213,6 +214,7 @@ void add_eval(CLI::App& app, Action& action) {
   auto flags = std::make_shared<EvalFlags>();
   flags->model.batch = 4096;
   CLI::App* verb = app.add_subcommand("eval", "perplexity, distance from another checkpoint, or logits of given ids");
+  flags->model.add_synthetic(*verb);
   flags->model.add_to(*verb, true);
   flags->model.add_tokenizer_to(*verb);
   verb->add_option("--ids", flags->ids, "1-D .npy of uint16, int32 or int64 token ids");

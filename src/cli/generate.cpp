@@ -26,24 +26,26 @@ struct GenerateFlags {
 // A rate takes the time between two tokens at least.
 bool has_rate(const engine::CompletionResult& result) { return result.tokens.size() > 1; }
 
+double upload_gbps(const LoadTimes& t) {
+  return t.upload > 0 ? static_cast<double>(t.upload_bytes) / 1e6 / t.upload : 0;
+}
+
 nlohmann::ordered_json stats_json(const EngineInfo& info, const engine::CompletionResult& result,
-                                  const SamplingParams& sampling,
-                                  const std::vector<std::pair<std::string, uint64_t>>& kernels) {
-  const LoadTimes& t = info.times;
+                                  const SamplingParams& sampling, const Engine& engine) {
+  const LoadTimes t = engine.times();
   const double prefill = result.times.first_token - result.times.start;
   nlohmann::ordered_json json = {
+      {"synthetic", info.synthetic},
       {"prompt_tokens", result.prompt_tokens},
       {"prompt_tps", result.prompt_tps()},
       {"generated_tokens", result.tokens.size()},
       {"generated_tps", has_rate(result) ? nlohmann::ordered_json(result.generated_tps()) : nlohmann::ordered_json()},
-      {"ttft_ms", t.open + t.map + t.pack + t.upload + t.graph + prefill},
+      {"ttft_ms", t.open + t.map + t.pack + t.upload + prefill},
       {"ttft_parts_ms",
-       {{"open", t.open},
-        {"map", t.map},
-        {"pack", t.pack},
-        {"upload", t.upload},
-        {"graph", t.graph},
-        {"prefill", prefill}}},
+       {{"open", t.open}, {"map", t.map}, {"pack", t.pack}, {"upload", t.upload}, {"prefill", prefill}}},
+      {"upload_bytes", t.upload_bytes},
+      {"upload_gbps", upload_gbps(t)},
+      {"graph_ms", t.graph},
       {"finish", finish_reason_name(result.finish)},
       {"threads", info.threads},
       {"device", info.device},
@@ -55,14 +57,32 @@ nlohmann::ordered_json stats_json(const EngineInfo& info, const engine::Completi
       {"step_bytes", info.step_bytes},
       {"sampling", describe(sampling)},
   };
-  for (const auto& [name, count] : kernels) json["kernels"][name] = count;
+  for (const auto& [name, count] : engine.kernels_run()) json["kernels"][name] = count;
+  json["graphs"] = nlohmann::ordered_json::array();
+  for (const GraphInfo& graph : engine.graphs()) {
+    nlohmann::ordered_json entry = {{"rows", graph.rows}, {"nodes", graph.nodes}, {"replays", graph.replays}};
+    for (const auto& [name, count] : graph.kernels) entry["kernels"][name] = count;
+    json["graphs"].push_back(std::move(entry));
+  }
   return json;
 }
 
-void print_rates(const EngineInfo& info, const engine::CompletionResult& result, const SamplingParams& sampling,
+void print_graphs(const Engine& engine, double capture_ms) {
+  for (const GraphInfo& graph : engine.graphs()) {
+    std::fprintf(stderr, "decode graph of %d: %lld nodes, replayed %llu times (capturing all: %.1f ms):", graph.rows,
+                 static_cast<long long>(graph.nodes), static_cast<unsigned long long>(graph.replays), capture_ms);
+    for (const auto& [name, count] : graph.kernels)
+      std::fprintf(stderr, " %llu %s", static_cast<unsigned long long>(count), name.c_str());
+    std::fprintf(stderr, "\n");
+  }
+}
+
+void print_rates(const Engine& engine, const engine::CompletionResult& result, const SamplingParams& sampling,
                  int64_t budget) {
-  const LoadTimes& t = info.times;
+  const EngineInfo& info = engine.info();
+  const LoadTimes t = engine.times();
   const double prefill = result.times.first_token - result.times.start;
+  if (info.synthetic) std::fprintf(stderr, "\nSYNTHETIC WEIGHTS: rates of random weights; the text means nothing");
   std::fprintf(stderr, "\nprompt     %6lld tokens, %8.1f tokens/s\n", static_cast<long long>(result.prompt_tokens),
                result.prompt_tps());
   if (has_rate(result))
@@ -72,9 +92,12 @@ void print_rates(const EngineInfo& info, const engine::CompletionResult& result,
   if (static_cast<int64_t>(result.tokens.size()) < budget)
     std::fprintf(stderr, " (ended before the %lld asked for: %s)", static_cast<long long>(budget),
                  finish_reason_name(result.finish));
-  std::fprintf(
-      stderr, "\nfirst token after %.0f ms: open %.1f, map %.1f, pack %.0f, upload %.0f, graph %.0f, prefill %.0f\n",
-      t.open + t.map + t.pack + t.upload + t.graph + prefill, t.open, t.map, t.pack, t.upload, t.graph, prefill);
+  std::fprintf(stderr, "\nfirst token after %.0f ms: open %.1f, map %.1f, pack %.0f, upload %.0f, prefill %.0f\n",
+               t.open + t.map + t.pack + t.upload + prefill, t.open, t.map, t.pack, t.upload, prefill);
+  if (t.upload_bytes > 0)
+    std::fprintf(stderr, "uploaded %.1f MB at %.1f GB/s, from the page cache until ready\n",
+                 static_cast<double>(t.upload_bytes) / 1e6, upload_gbps(t));
+  print_graphs(engine, t.graph);
   std::fprintf(stderr, "%s, %d threads, act %s, kv %s, %s; a decode step reads %.1f MB of weights\n",
                info.device.c_str(), info.threads, info.act.c_str(), info.kv.c_str(), describe(sampling).c_str(),
                static_cast<double>(info.step_bytes) / 1e6);
@@ -121,9 +144,9 @@ Status generate(const GenerateFlags& flags) {
                 if (shown) shown = print(piece);
               }));
   if (shown) shown = print("\n");
-  print_rates(engine->info(), result, sampling, flags.sampling.max_tokens);
+  print_rates(*engine, result, sampling, flags.sampling.max_tokens);
   if (stats) {
-    const std::string json = stats_json(engine->info(), result, sampling, engine->kernels_run()).dump(2) + "\n";
+    const std::string json = stats_json(engine->info(), result, sampling, *engine).dump(2) + "\n";
     GALVANI_TRY_VOID(write_text_file(flags.stats, json));
   }
   GALVANI_TRY_VOID(shown);
@@ -136,6 +159,7 @@ Status generate(const GenerateFlags& flags) {
 void add_generate(CLI::App& app, Action& action) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* verb = app.add_subcommand("generate", "continue a prompt; streams text, prints rates at the end");
+  flags->model.add_synthetic(*verb);
   flags->model.add_to(*verb, true);
   flags->model.add_tokenizer_to(*verb);
   flags->sampling.add_to(*verb);

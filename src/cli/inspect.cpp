@@ -150,6 +150,7 @@ Status inspect(const InspectFlags& flags) {
   };
   constexpr const char* kFormats[] = {"Hugging Face safetensors", "MLX safetensors", "GGUF"};
   put("{}\n", path);
+  if (checkpoint->synthetic()) put("  SYNTHETIC WEIGHTS: random; its rates mean something, its output nothing\n");
   put("  family {}, {}\n", info.family, kFormats[static_cast<int>(checkpoint->format())]);
   put("  layers {}, hidden {}, intermediate {}, heads {}, kv heads {}, vocabulary {}, context {}\n", info.layers,
       info.hidden, number("intermediate_size"), number("num_attention_heads"), number("num_key_value_heads"),
@@ -176,6 +177,7 @@ Status inspect(const InspectFlags& flags) {
 void add_inspect(CLI::App& app, Action& action) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* verb = app.add_subcommand("inspect", "tensors, bits, bytes a decode step reads, memory plan");
+  flags->model.add_synthetic(*verb);
   flags->model.add_to(*verb, false);
   verb->add_option("-c,--ctx-size", flags->model.context,
                    "context to plan memory for (default: the model's, at most 4096)")

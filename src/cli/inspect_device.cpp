@@ -53,7 +53,11 @@ std::string short_name(const std::string& name) {
 
 Line line_of(const Call& call) {
   Line line{.name = short_name(call.name), .first = call.layer, .last = call.layer, .count = 1};
-  if (call.kind != Call::Kind::kProduct && call.kind != Call::Kind::kExperts) {
+  if (call.kind == Call::Kind::kGatedDelta) {
+    line.shape = fmt::format("{} value and {} key heads, {} x {}", call.heads, call.kv_heads, call.k_dim, call.v_dim);
+    return line;
+  }
+  if (call.kind == Call::Kind::kAttention || call.kind == Call::Kind::kLatentAttention) {
     line.shape = fmt::format("{} heads, {} kv x {}{}{}", call.heads, call.kv_heads, call.k_dim,
                              call.v_dim != call.k_dim ? fmt::format("/{}", call.v_dim) : "",
                              call.window > 0 ? fmt::format(", window {}", call.window) : "");
@@ -68,7 +72,7 @@ Line line_of(const Call& call) {
 }
 
 std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, exec::RecordingOps& ops, DType kv) {
-  const exec::GpuChoice choice{.arithmetic = exec::gpu_arithmetic(caps), .kv = kv};
+  const exec::GpuChoice choice{.arithmetic = exec::gpu_arithmetic(caps), .kv = kv, .expand_bytes = exec::kMostExpanded};
   std::vector<Line> calls;  // of the first pass, one a call; the others add their plans
   for (const int64_t rows : kRows) {
     const exec::Batch batch = ops.begin_recording(rows);
@@ -76,9 +80,10 @@ std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, e
     const std::vector<Call>& recorded = ops.calls();
     if (calls.empty())
       for (const Call& call : recorded) calls.push_back(line_of(call));
-    for (size_t i = 0; i < recorded.size() && i < calls.size(); ++i)
-      calls[i].plans.push_back(exec::cuda_call_plan(caps, recorded[i], choice)),
-          calls[i].runs.push_back(exec::cuda_call_refusal(caps, recorded[i], choice).empty());
+    for (size_t i = 0; i < recorded.size() && i < calls.size(); ++i) {
+      calls[i].plans.push_back(exec::cuda_call_plan(caps, recorded[i], choice));
+      calls[i].runs.push_back(exec::cuda_call_refusal(caps, recorded[i], choice).empty());
+    }
   }
   std::vector<Line> lines;
   for (Line& call : calls) {

@@ -4,8 +4,10 @@
 #include <fstream>
 #include <string_view>
 
+#include "cli/synthetic_model.h"
 #include "core/error.h"
 #include "formats/gguf.h"
+#include "quant/synthetic_checkpoint.h"
 
 namespace galvani::cli {
 namespace {
@@ -40,6 +42,12 @@ Result<ModelText> open_from(const std::string& path) {
   ModelText text;
   std::error_code ignored;
   Result<text::ChatTemplate> chat = fail(ErrorCode::kNotFound, "no chat template");
+  if (const auto synthetic = quant::synthetic_folder(path)) {
+    if (std::filesystem::exists(*synthetic / "tokenizer.json", ignored)) return open_from(synthetic->string());
+    GALVANI_TRY(text.tokenizer, text::Tokenizer::from_json(byte_tokenizer_json(), {}, path));
+    text.no_chat = Error{ErrorCode::kNotFound, "a synthetic model has no chat template"};
+    return text;
+  }
   if (is_gguf(path)) {
     GALVANI_TRY(const auto file, formats::GgufFile::open(path));
     GALVANI_TRY(const text::GgufVocab vocab, text::gguf_vocab(*file));

@@ -148,20 +148,24 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
   std::unique_ptr<Runner> runner(new Runner);
   EngineInfo& info = runner->info_;
   Stopwatch watch;
-  GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));  // first, as it knows which arms there are
+  // What options ask for comes before the model: it knows which arms there are.
+  exec::GpuChoice choice;
+  if (gpu >= 0) {
+    GALVANI_TRY(choice, exec::gpu_choice(identity.caps, identity.name, ops_options(options, arithmetic), kv));
+  } else {
+    GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));
+  }
   const double ops_ms = watch.lap_ms(), mapped_before = FileMap::total_open_ms();
   GALVANI_TRY(runner->checkpoint_, quant::Checkpoint::open(options.model));
   info.times.map = FileMap::total_open_ms() - mapped_before;
   info.times.open = watch.lap_ms() - info.times.map;
   if (gpu >= 0) {
-    GALVANI_TRY(const exec::GpuChoice choice,
-                exec::gpu_choice(identity.caps, identity.name, ops_options(options, arithmetic), kv));
     GALVANI_TRY_VOID(check_gpu_model(*runner->checkpoint_, identity.caps, choice, options.max_batch_tokens));
+    GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));
   }
-  GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));
   GALVANI_TRY(runner->model_, models::load_model(*runner->checkpoint_, *runner->ops_, options.progress));
   GALVANI_TRY_VOID(runner->ops_->finish_load());
-  info.times.pack = watch.lap_ms() - runner->ops_->load_costs().upload_ms;
+  info.times.pack = ops_ms + watch.lap_ms() - runner->ops_->load_costs().upload_ms;
   info.times = runner->load_times();
 
   const models::ModelInfo& model = runner->model_->info();
