@@ -44,6 +44,92 @@ GALVANI_DEVICE void wgmma_wait() {
 template <typename T, int kN>
 GALVANI_DEVICE void wgmma(float (&d)[kN / 2], const unsigned (&a)[4], unsigned long long b, int accumulate);
 template <>
+GALVANI_DEVICE void wgmma<bf16, 8>(float (&d)[4], const unsigned (&a)[4], unsigned long long b, int accumulate) {
+#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %9, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3"
+      "}, {%4, %5, %6, %7}, %8, p, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+#else
+  wrong_arch();
+#endif
+}
+template <>
+GALVANI_DEVICE void wgmma<f16, 8>(float (&d)[4], const unsigned (&a)[4], unsigned long long b, int accumulate) {
+#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %9, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
+      "%0, %1, %2, %3"
+      "}, {%4, %5, %6, %7}, %8, p, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+#else
+  wrong_arch();
+#endif
+}
+template <>
+GALVANI_DEVICE void wgmma<bf16, 16>(float (&d)[8], const unsigned (&a)[4], unsigned long long b, int accumulate) {
+#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7"
+      "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+#else
+  wrong_arch();
+#endif
+}
+template <>
+GALVANI_DEVICE void wgmma<f16, 16>(float (&d)[8], const unsigned (&a)[4], unsigned long long b, int accumulate) {
+#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7"
+      "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+#else
+  wrong_arch();
+#endif
+}
+template <>
+GALVANI_DEVICE void wgmma<bf16, 32>(float (&d)[16], const unsigned (&a)[4], unsigned long long b, int accumulate) {
+#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+#else
+  wrong_arch();
+#endif
+}
+template <>
+GALVANI_DEVICE void wgmma<f16, 32>(float (&d)[16], const unsigned (&a)[4], unsigned long long b, int accumulate) {
+#if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+#else
+  wrong_arch();
+#endif
+}
+template <>
 GALVANI_DEVICE void wgmma<bf16, 64>(float (&d)[32], const unsigned (&a)[4], unsigned long long b, int accumulate) {
 #if GALVANI_ARCH_SPECIFIC && __CUDA_ARCH__ == 900
   asm volatile(

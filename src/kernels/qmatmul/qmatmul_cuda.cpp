@@ -19,7 +19,7 @@ QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Ari
   p.exact_weights = arithmetic == Arithmetic::kF16 ? w.form.exact_f16 : w.form.exact_bf16;
   p.x_aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 && w.cols % 8 == 0;
   p.y_16 = y.as_x, p.add = y.add;
-  p.workspace_bytes = options.expand_bytes, p.forced = options.forced, p.wgmma_tokens = options.wgmma_tokens;
+  p.workspace_bytes = options.expand_bytes, p.forced = options.forced, p.tuning = options.tuning;
   return p;
 }
 
@@ -97,6 +97,8 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
   const bool poison = !y.add && (y.stride == w.rows || x.m == 1);
   const size_t y_bytes = poison ? static_cast<size_t>(x.m * w.rows * (y.as_x ? 2 : 4)) : 0;
   switch (plan.arm) {
+    case QmatmulCudaArm::kFewStream:
+    case QmatmulCudaArm::kStream: return run_stream(stream, plan, args, y_bytes);
     case QmatmulCudaArm::kWgmma: return run_wgmma(stream, plan, args, y_bytes);
     case QmatmulCudaArm::kExpand: return run_expand(stream, plan, args, floats ? w.form.factor : 1.0f);
     case QmatmulCudaArm::kMma: {
@@ -124,6 +126,23 @@ Status QmatmulCuda::run_few(cuda::Stream& stream, const QmatmulCudaPlan& plan, Q
   config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
   if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};
   return cuda::launch(stream, *kernel, config, few);
+}
+
+Status QmatmulCuda::run_stream(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes) {
+  GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
+  QmatmulStreamArgs streamed = plan.stream.args;
+  streamed.p = args;
+  GALVANI_TRY(const auto bytes, cuda::tensor_map_2d(*device_, args.x, args.m, args.k, args.x_stride, plan.tokens));
+  TensorMap map;
+  std::memcpy(map.bytes, bytes.data(), sizeof(map.bytes));
+  cuda::LaunchConfig config;
+  config.grid = {static_cast<unsigned>(plan.grid_x)};
+  config.block = {static_cast<unsigned>(plan.threads)};
+  config.dynamic_smem = plan.smem;
+  config.cluster = {static_cast<unsigned>(plan.cluster)};
+  config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
+  if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};
+  return cuda::launch(stream, *kernel, config, streamed, map);
 }
 
 Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes) {

@@ -58,9 +58,9 @@ class QmatmulCuda {
  public:
   struct Options {
     int forced = -1;                   ///< a QmatmulCudaArm
-    int wgmma_tokens = 0;              ///< QmatmulCudaProblem::wgmma_tokens
     int64_t expand_bytes = 0;          ///< the largest matrix the expand arm may hold; 0 forbids it
     QmatmulCudaCrossovers crossovers;  ///< of this part
+    QmatmulCudaTuning tuning;          ///< for measuring
     bool dependent_launch = true;
   };
   /// Allocates the workspace: expand_bytes + cuda::Blas::kWorkspaceBytes when expanding is allowed, else nothing.
@@ -77,6 +77,7 @@ class QmatmulCuda {
 
  private:
   Status run_few(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
+  Status run_stream(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
   Status run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
   Status run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, float factor);
 

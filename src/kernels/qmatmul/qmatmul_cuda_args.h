@@ -61,6 +61,57 @@ constexpr int wgmma_stage_bytes(int tokens, int unit_bytes) {
   return (bytes + 1023) / 1024 * 1024;
 }
 
+/// Up to 64 tokens with x streamed beside the weights (qmatmul_stream.cuh): a block's sixteen multiplying warps are
+/// four warpgroups; `columns` of them stand side by side over the row tiles of a pass, `parts` share the units of a
+/// stage.
+struct QmatmulStreamArgs {
+  QmatmulArgs p;
+  int split_log2;         ///< blocks that share K (the cluster size) as a power of two
+  int tiles, tiles_rest;  ///< row tiles of each group of blocks; the first `tiles_rest` groups have one more
+  int pass_tiles;         ///< row tiles that a block works on at once: 1 to 16
+  int columns, parts;     ///< columns · parts ≤ 4; columns · 4 ≥ pass_tiles
+  int slice;              ///< units of a block's K slice; the last one's may be shorter
+  int step;               ///< units of a stage
+  int stages, stage_bytes;
+  int ahead;    ///< stages whose weights are asked for before x may be read
+  int stagger;  ///< 1: groups of blocks begin at different stages of their slice
+  int part_at;  ///< partial sums [part][row tile][token][16], bytes of dynamic shared memory
+};
+constexpr int kStreamWarps = 16, kStreamThreads = (kStreamWarps + 1) * 32, kStreamMostStages = 16;
+
+struct StreamShape {
+  QmatmulStreamArgs args{};
+  int groups = 0, smem = 0;
+  bool ok = false;
+};
+
+/// `tokens` of the tile (8, 16, 32, 64), `step` units a stage. Not ok when fewer than two stages fit.
+constexpr StreamShape stream_shape(const QmatmulArgs& p, int tokens, int split_log2, int blocks, int smem_limit,
+                                   int step, int max_stages, int ahead) {
+  StreamShape s;
+  QmatmulStreamArgs& a = s.args;
+  const int splits = 1 << split_log2;
+  s.groups = blocks / splits < p.row_tiles ? blocks / splits : p.row_tiles;
+  a.slice = (p.units + splits - 1) / splits;
+  if (s.groups < 1 || p.units - a.slice * (splits - 1) < 1) return s;
+  a.p = p, a.split_log2 = split_log2, a.step = step, a.stagger = 1;
+  a.tiles = p.row_tiles / s.groups, a.tiles_rest = p.row_tiles % s.groups;
+  const int most = a.tiles + (a.tiles_rest > 0), passes = (most + kStreamWarps - 1) / kStreamWarps;
+  a.pass_tiles = (most + passes - 1) / passes;
+  a.columns = (a.pass_tiles + 3) / 4, a.parts = 4 / a.columns;
+  a.stage_bytes = (step * (tokens * 128 + a.pass_tiles * p.unit_bytes) + 1023) / 1024 * 1024;
+  const int sums = a.parts > 1 || splits > 1 ? a.parts * a.pass_tiles * tokens * kA16Rows * 4 : 0;
+  a.stages = (smem_limit - 1024 - sums) / a.stage_bytes;
+  if (a.stages > max_stages) a.stages = max_stages;
+  if (a.stages > kStreamMostStages) a.stages = kStreamMostStages;
+  if (a.stages < 2) return s;
+  a.ahead = ahead < a.stages ? ahead : a.stages;
+  a.part_at = a.stages * a.stage_bytes;
+  s.smem = a.part_at + sums;
+  s.ok = true;
+  return s;
+}
+
 constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * 32, kMmaTokens = 64, kMmaRowTiles = 2;
 constexpr int kExpandWarps = 8;
 

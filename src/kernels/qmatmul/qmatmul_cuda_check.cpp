@@ -134,7 +134,7 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
           QmatmulCudaProblem p;
           p.m = m, p.n = kN, p.k = kK, p.format = kFormats[format], p.kind = weight_kind_of(p.format);
           p.arithmetic = arithmetic;
-          p.workspace_bytes = kWorkspace, p.forced = arm, p.wgmma_tokens = tokens;
+          p.workspace_bytes = kWorkspace, p.forced = arm, p.tuning.tokens = tokens;
           c.plan = qmatmul_cuda_plan(caps, p);
           if (c.plan.ok) cases.push_back(c);
         }
@@ -145,7 +145,7 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
 Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weights& w, const Case& c) {
   const StoreType type = c.arithmetic == Arithmetic::kF16 ? StoreType::kF16 : StoreType::kBF16;
   product.options().forced = static_cast<int>(c.arm);
-  product.options().wgmma_tokens = c.tokens;
+  product.options().tuning.tokens = c.tokens;
   std::vector<float> x = rig.normal(static_cast<size_t>(c.m * kK));
   CudaActivations in{.m = c.m, .stride = kK};
   GALVANI_TRY(in.data, rig.upload_as(x, type));

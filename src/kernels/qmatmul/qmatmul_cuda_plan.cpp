@@ -10,12 +10,18 @@ namespace {
 
 const char* suffix_of(QmatmulCudaArm arm, Arithmetic arithmetic) {
   switch (arm) {
-    case QmatmulCudaArm::kFewBulk: return "sm90";
+    case QmatmulCudaArm::kFewBulk:
+    case QmatmulCudaArm::kFewStream: return "sm90";
     case QmatmulCudaArm::kFewAsync: return "sm80";
     case QmatmulCudaArm::kFewPlain: return "sm75";
+    case QmatmulCudaArm::kStream:
     case QmatmulCudaArm::kWgmma: return "sm90a";
     default: return arithmetic == Arithmetic::kBF16 ? "sm80" : "sm75";
   }
+}
+
+const char* scale_name(A16Scale scale) {
+  return scale == A16Scale::kBF16 ? "bf16" : scale == A16Scale::kF16 ? "f16" : "f32";
 }
 
 void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCudaProblem& p) {
@@ -30,6 +36,15 @@ void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCud
       plan.grid_x = plan.few.groups * plan.cluster;
       plan.threads = kFewWarps * 32;
       plan.smem = plan.few.smem;
+      break;
+    case QmatmulCudaArm::kFewStream:
+    case QmatmulCudaArm::kStream:
+      plan.stream = qmatmul_cuda_stream(caps, p, plan.arm);
+      plan.tokens = qmatmul_cuda_stream_tokens(p, plan.arm);
+      plan.cluster = 1 << plan.stream.args.split_log2;
+      plan.grid_x = plan.stream.groups * plan.cluster;
+      plan.threads = kStreamThreads;
+      plan.smem = plan.stream.smem;
       break;
     case QmatmulCudaArm::kWgmma: {
       plan.tokens = qmatmul_cuda_wgmma_tokens(caps, p);
@@ -73,6 +88,10 @@ std::string QmatmulCudaPlan::kernel() const {
   const std::string codes = a16_code_name(format);
   switch (arm) {
     case QmatmulCudaArm::kWgmma: return fmt::format("qmatmul_wgmma_{}_{}_t{}_{}", codes, type, tokens, suffix);
+    case QmatmulCudaArm::kFewStream: return fmt::format("qmatmul_few_stream_{}_{}_{}", codes, type, suffix);
+    case QmatmulCudaArm::kStream:
+      return fmt::format("qmatmul_stream_{}_{}_t{}_{}_{}", codes, type, tokens, scale_name(format.scale),
+                         suffix);
     case QmatmulCudaArm::kExpand: return fmt::format("a16_expand_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kMma: return fmt::format("qmatmul_mma_{}_{}_{}", codes, type, suffix);
     default: return fmt::format("qmatmul_few_{}_{}_{}", codes, type, suffix);

@@ -22,14 +22,28 @@ enum class InputTransform : uint8_t { kNone, kHadamard128 };
 
 /// In the order in which they are asked.
 enum class QmatmulCudaArm : uint8_t {
-  kFewBulk,   ///< up to 8 tokens, weights by bulk copies, clusters (9.0 and newer)
-  kFewAsync,  ///< the same with cp.async (8.0, bf16 and f16)
-  kFewPlain,  ///< the same with plain loads (7.5, f16)
-  kWgmma,     ///< many tokens, 9.0a
-  kExpand,    ///< many tokens: to a dense matrix in the workspace, then cuBLASLt
-  kMma,       ///< any number of tokens, mma.sync
+  kFewBulk,    ///< up to 8 tokens, weights by bulk copies, clusters (9.0 and newer)
+  kFewAsync,   ///< the same with cp.async (8.0, bf16 and f16)
+  kFewPlain,   ///< the same with plain loads (7.5, f16)
+  kFewStream,  ///< up to 8 tokens, x streamed beside the weights (9.0)
+  kStream,     ///< 9 to 64 tokens, x streamed beside the weights, wgmma (9.0a)
+  kWgmma,      ///< many tokens, 9.0a
+  kExpand,     ///< many tokens: to a dense matrix in the workspace, then cuBLASLt
+  kMma,        ///< any number of tokens, mma.sync
 };
-constexpr int kQmatmulCudaArms = 6;
+constexpr int kQmatmulCudaArms = 8;
+
+/// What a plan otherwise chooses itself; −1 = its own choice. For measuring: values that do not fit are refused.
+struct QmatmulCudaTuning {
+  int split_log2 = -1;  ///< few, stream: blocks that share K, as a power of two
+  int stages = -1;      ///< few, stream: slots of the ring at most
+  int ahead = -1;       ///< few, stream: slots filled before x is asked for
+  int chunk = -1;       ///< few, one token: units of a copy, 4 or 8
+  int one = -1;         ///< few: 0 = the kernel for up to 8 tokens also for one
+  int tokens = -1;      ///< stream, wgmma: of a tile
+  int step = -1;        ///< stream: units of a stage
+  int stagger = -1;     ///< stream: 0 = all blocks begin at the same columns
+};
 
 struct QmatmulCudaProblem {
   int64_t m = 1, n = 0, k = 0;
@@ -43,12 +57,14 @@ struct QmatmulCudaProblem {
   bool y_16 = false, add = false;
   int64_t workspace_bytes = 0;  ///< what the expand arm may hold; 0 forbids it
   int forced = -1;              ///< a QmatmulCudaArm, or -1
-  int wgmma_tokens = 0;         ///< forces the wgmma arm's tile (64, 128, 256), so that each can be compared; 0: no
+  QmatmulCudaTuning tuning;
 };
 
 /// Where one arm overtakes another on a part: measured, or these defaults.
 struct QmatmulCudaCrossovers {
   int64_t many_from = 9;                ///< tokens from which the many-token arms are asked first
+  int64_t few_stream_from = 1 << 30;    ///< tokens from which streaming x beats keeping it, up to 8; not measured
+  int64_t stream_upto = 64;             ///< tokens up to which streaming x beats 128-row tiles; not measured
   int64_t expand_from = 256;            ///< tokens from which expanding beats mma.sync
   int64_t expand_from_wgmma = 1 << 30;  ///< and wgmma
   bool measured = false;
@@ -61,6 +77,7 @@ struct QmatmulCudaPlan {
   int tokens = 0;           ///< of a tile
   FewShape few;             ///< kFew*: everything but the pointers
   QmatmulWgmmaArgs wgmma{};
+  StreamShape stream;  ///< kStream, kFewStream: everything but the pointers
   int grid_x = 0, grid_y = 1, threads = 0, smem = 0, cluster = 1;
   bool dependent_launch = false;
   int64_t workspace_bytes = 0;  ///< kExpand: one matrix
@@ -74,6 +91,8 @@ constexpr const char* qmatmul_cuda_arm_name(QmatmulCudaArm arm) {
     case QmatmulCudaArm::kFewBulk: return "few-bulk";
     case QmatmulCudaArm::kFewAsync: return "few-async";
     case QmatmulCudaArm::kFewPlain: return "few-plain";
+    case QmatmulCudaArm::kFewStream: return "few-stream";
+    case QmatmulCudaArm::kStream: return "stream";
     case QmatmulCudaArm::kWgmma: return "wgmma";
     case QmatmulCudaArm::kExpand: return "expand";
     case QmatmulCudaArm::kMma: return "mma";
@@ -82,9 +101,9 @@ constexpr const char* qmatmul_cuda_arm_name(QmatmulCudaArm arm) {
 }
 /// What a kernel's name calls the codes: q2 … q8, e2m1, e4m3.
 std::string a16_code_name(const A16Format& format);
-constexpr bool qmatmul_cuda_is_few(QmatmulCudaArm arm) { return arm <= QmatmulCudaArm::kFewPlain; }
+constexpr bool qmatmul_cuda_is_few(QmatmulCudaArm arm) { return arm <= QmatmulCudaArm::kFewStream; }
 
-constexpr int kFewTokens = 8;
+constexpr int kFewTokens = 8, kStreamTokens = 64;
 
 /// The kernel arguments that follow from the problem; pointers and strides are the launch's.
 constexpr QmatmulArgs qmatmul_cuda_args(const QmatmulCudaProblem& p) {
@@ -101,16 +120,59 @@ constexpr QmatmulArgs qmatmul_cuda_args(const QmatmulCudaProblem& p) {
 constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaProblem& p, QmatmulCudaArm arm) {
   const QmatmulArgs args = qmatmul_cuda_args(p);
   const int most = arm == QmatmulCudaArm::kFewBulk && caps.has(Feature::kCluster) ? 2 : 0;
+  const QmatmulCudaTuning& t = p.tuning;
   FewShape best;
   int64_t best_cost = 0;
   for (int log2 = 0; log2 <= most; ++log2) {
+    if (t.split_log2 >= 0 && t.split_log2 != log2) continue;
     // Clusters of four leave SMs free where a GPC's number of SMs is no multiple of four.
     const int blocks = log2 == 2 ? caps.sms / 11 * 10 : caps.sms;
-    const FewShape shape =
-        few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2, 4);
+    FewShape shape = few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2,
+                               t.stages > 0 ? t.stages : 4);
     if (!shape.ok) continue;
+    if (t.ahead >= 0) shape.args.ahead = t.ahead < shape.args.stages ? t.ahead : shape.args.stages;
     const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
     const int64_t cost = tiles * shape.args.slice + p.m * shape.args.slice / 4 + (log2 > 0 ? 55 : 0);
+    if (!best.ok || cost < best_cost) best = shape, best_cost = cost;
+  }
+  return best;
+}
+
+/// Tokens of a streaming tile. f16 has the widest alone; 32 is there for 4 bits with bf16 scales, to be measured.
+constexpr int qmatmul_cuda_stream_tokens(const QmatmulCudaProblem& p, QmatmulCudaArm arm) {
+  if (arm == QmatmulCudaArm::kFewStream) return 8;
+  const bool bf16 = p.arithmetic == Arithmetic::kBF16;
+  const int own = bf16 && p.m <= 16 ? 16 : 64, wanted = p.tuning.tokens;
+  if (wanted < 0) return own;
+  if (wanted == 32 && bf16 && p.format.bits == 4 && p.format.scale == A16Scale::kBF16 && p.m <= 32) return 32;
+  return (wanted == 16 && bf16 && p.m <= 16) || wanted == 64 ? wanted : 0;
+}
+
+/// Blocks that share K and units of a stage: the fewest bytes into the busiest block, a cluster's exchange counted as
+/// what arrives in a microsecond, x (from the L2) as 5/8 of its bytes.
+constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulCudaProblem& p, QmatmulCudaArm arm) {
+  const QmatmulArgs args = qmatmul_cuda_args(p);
+  const QmatmulCudaTuning& t = p.tuning;
+  const int tokens = qmatmul_cuda_stream_tokens(p, arm);
+  StreamShape best;
+  if (tokens == 0) return best;
+  int64_t best_cost = 0;
+  for (int log2 = 0; log2 <= 2; ++log2) {
+    if (t.split_log2 >= 0 && t.split_log2 != log2) continue;
+    const int blocks = log2 == 2 ? caps.sms / 11 * 10 : caps.sms;  // as in qmatmul_cuda_few
+    const auto shape_of = [&](int step) {
+      return stream_shape(args, tokens, log2, blocks, caps.smem_optin, step, t.stages > 0 ? t.stages : 16,
+                          t.ahead >= 0 ? t.ahead : 2);
+    };
+    StreamShape shape = shape_of(t.step > 0 ? t.step : 1);
+    if (t.step <= 0 && shape.ok)
+      shape = shape_of(tokens == 64 ? (shape.args.parts == 4 ? 4 : 2) : shape.args.parts == 4 ? 8 : 4);
+    if (!shape.ok) continue;
+    if (t.stagger >= 0) shape.args.stagger = t.stagger;
+    const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
+    const int64_t passes = (tiles + shape.args.pass_tiles - 1) / shape.args.pass_tiles;
+    const int64_t cost =
+        shape.args.slice * (tiles * args.unit_bytes + passes * p.m * kA16Cols * 2 * 5 / 8) + (log2 > 0 ? 35000 : 0);
     if (!best.ok || cost < best_cost) best = shape, best_cost = cost;
   }
   return best;
@@ -120,7 +182,7 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
 /// H200 (README.md).
 constexpr int qmatmul_cuda_wgmma_tokens(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   if (p.arithmetic == Arithmetic::kF16) return 128;  // the only instance
-  if (p.wgmma_tokens > 0) return p.wgmma_tokens;
+  if (p.tuning.tokens == 64 || p.tuning.tokens == 128 || p.tuning.tokens == 256) return p.tuning.tokens;
   int best = 64;
   int64_t best_cost = 0;
   for (int tokens : {64, 128, 256}) {
@@ -154,6 +216,13 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
     if (arm == QmatmulCudaArm::kFewPlain && p.format.bits == 8)
       return "it has no 8-bit instance: its rings would not fit into 64 KiB";
     if (arm == QmatmulCudaArm::kFewPlain && !caps.has(Feature::kLdmatrix)) return "it needs m16n8k8 products (7.5)";
+    if (arm == QmatmulCudaArm::kFewStream) {
+      if (p.kind != WeightKind::kAffine) return "it has no instance for float codes";
+      if (!caps.has(Feature::kBulkCopy | Feature::kCluster)) return "it needs bulk copies and clusters (9.0)";
+      if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
+      if (free && p.m < x.few_stream_from) return "keeping x in shared memory is taken to be faster";
+      return qmatmul_cuda_stream(caps, p, arm).ok ? nullptr : "no such ring fits into a block's shared memory";
+    }
     if (!qmatmul_cuda_few(caps, p, arm).ok) return "x and the rings do not fit into a block's shared memory";
     return nullptr;
   }
@@ -162,6 +231,13 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
   if (!p.exact_weights && arm != QmatmulCudaArm::kMma)
     return "it forms weights in x's type, and this matrix's scales are too far apart for that to be exact";
   switch (arm) {
+    case QmatmulCudaArm::kStream:
+      if (p.kind != WeightKind::kAffine) return "it has no instance for float codes";
+      if (p.m > kStreamTokens) return "it takes at most 64 tokens";
+      if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
+      if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
+      if (free && p.m > x.stream_upto) return "tiles of 128 rows are faster at this many tokens";
+      return qmatmul_cuda_stream(caps, p, arm).ok ? nullptr : "no such tile, or no such ring fits into shared memory";
     case QmatmulCudaArm::kWgmma:
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
       if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
