@@ -34,11 +34,14 @@ struct QmatmulFewArgs {
   int stages;                  ///< slots of each warp's ring: 1 to 4
   int x_row;                   ///< bytes between two rows of x in shared memory
   int x_at, sum_at, red_at, part_at, barrier_at;
+  int zero_at;  ///< one token: zeros, few_zero_bytes of them behind x
 };
 
 constexpr int kFewWarps = 16;
 /// Units that one copy brings and one wait hands over.
 constexpr int kFewChunk = 4;
+/// One token: a matrix row of zeros for every unit of a chunk, in other banks than x's.
+constexpr int few_zero_bytes(int chunk) { return chunk * kA16Cols * 2 + 128; }
 /// Units a warp has in registers at once: independent products to interleave.
 constexpr int few_batch(int bits) { return bits == 2 ? 4 : bits <= 4 ? 2 : 1; }
 
@@ -127,18 +130,21 @@ struct FewShape {
   QmatmulFewArgs args{};
   int groups = 0;  ///< clusters (or blocks) that share the row tiles
   int smem = 0;    ///< bytes a block
+  int chunk = kFewChunk;
+  bool one = false;  ///< for the kernel of one token
   bool ok = false;
 };
 
 /// Shared memory of a few-token launch: x's slice with 16 bytes after each row (so that eight rows lie in different
 /// banks), the sums of its subgroups where weights have a bias, two partial tiles a warp, the tiles a cluster
-/// exchanges, and what is left as rings of at most `max_stages` slots. Not ok when fewer than `min_stages` fit into
-/// `smem_limit`.
+/// exchanges, and what is left as rings of at most `max_stages` slots of `chunk` units. Not ok when fewer than
+/// `min_stages` fit into `smem_limit`. `one`: for the kernel of one token, whose x is zeros up to whole chunks and
+/// further.
 constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, int blocks, int smem_limit,
-                             int min_stages, int max_stages) {
+                             int min_stages, int max_stages, int chunk = kFewChunk, bool one = false) {
   FewShape s;
   QmatmulFewArgs& a = s.args;
-  const int splits = 1 << split_log2, chunk = kFewChunk;
+  const int splits = 1 << split_log2;
   s.groups = blocks / splits;
   if (s.groups > p.row_tiles) s.groups = p.row_tiles;
   a.slice = (p.units + splits - 1) / splits;
@@ -154,10 +160,12 @@ constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, in
     if (most_tiles * a.chunks[i] * kFewWarps >= 0x7fffffffll / kFewWarps) return s;
     if (most_tiles * a.chunks[i] * a.chunks[i] >= 0x100000000ll) return s;
   }
-  a.x_row = a.slice * kA16Cols * 2 + 16;
+  const int padded = one ? a.chunks[0] * chunk : a.slice;  // units
+  a.x_row = padded * kA16Cols * 2 + 16;
   const int slot = kFewWarps * chunk * p.unit_bytes;
   const bool has_bias = !a16_is_float(static_cast<A16Scale>(p.scale));
-  const int x = p.m * a.x_row, sums = has_bias ? a.slice * p.subgroups * 8 * tiles * 4 : 0,
+  const int x = one ? padded * kA16Cols * 2 + few_zero_bytes(chunk) : p.m * a.x_row;
+  const int sums = has_bias ? padded * p.subgroups * (one ? 1 : 8 * tiles) * 4 : 0,
             red = kFewWarps * 2 * p.m * kA16Rows * 4;
   const long long part = splits > 1 ? most_tiles * p.m * kA16Rows * 4 : 0, fixed = x + sums + red + part + 8;
   int stages = max_stages;
@@ -167,11 +175,13 @@ constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, in
   // Long parts gain from a fuller ring while they wait for x, short ones lose by x queueing behind it.
   a.ahead = most_tiles * a.chunks[0] > 16 * kFewWarps ? (stages + 1) / 2 : 1;
   a.x_at = stages * slot;
+  a.zero_at = a.x_at + padded * kA16Cols * 2;
   a.sum_at = a.x_at + x;
   a.red_at = a.sum_at + sums;
   a.part_at = a.red_at + red;
   a.barrier_at = a.part_at + static_cast<int>(part);
   s.smem = a.barrier_at + 8 * (1 + kFewWarps * stages);
+  s.chunk = chunk, s.one = one;
   s.ok = true;
   return s;
 }

@@ -94,6 +94,9 @@ std::string QmatmulCudaPlan::kernel() const {
                          suffix);
     case QmatmulCudaArm::kExpand: return fmt::format("a16_expand_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kMma: return fmt::format("qmatmul_mma_{}_{}_{}", codes, type, suffix);
+    case QmatmulCudaArm::kFewBulk:
+      if (few.one) return fmt::format("qmatmul_one_{}_{}_c{}_{}", codes, type, few.chunk, suffix);
+      [[fallthrough]];
     default: return fmt::format("qmatmul_few_{}_{}_{}", codes, type, suffix);
   }
 }

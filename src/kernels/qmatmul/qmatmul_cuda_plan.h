@@ -115,6 +115,12 @@ constexpr QmatmulArgs qmatmul_cuda_args(const QmatmulCudaProblem& p) {
   return a;
 }
 
+/// Units of a copy for one token: eight halve the ring's bookkeeping where the codes are few enough that it shows.
+constexpr int qmatmul_cuda_one_chunk(const QmatmulCudaProblem& p) {
+  const bool may = p.format.bits <= 4;  // instances
+  return may && (p.tuning.chunk > 0 ? p.tuning.chunk == 8 : p.format.bits <= 3) ? 8 : 4;
+}
+
 /// How many blocks share K: the fewest units on the busiest block, where x's copy and a cluster's exchange are counted
 /// as units too (README.md, "few tokens").
 constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaProblem& p, QmatmulCudaArm arm) {
@@ -127,8 +133,10 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
     if (t.split_log2 >= 0 && t.split_log2 != log2) continue;
     // Clusters of four leave SMs free where a GPC's number of SMs is no multiple of four.
     const int blocks = log2 == 2 ? caps.sms / 11 * 10 : caps.sms;
+    const bool one = p.m == 1 && arm == QmatmulCudaArm::kFewBulk && t.one != 0;
+    const int chunk = one ? qmatmul_cuda_one_chunk(p) : kFewChunk;
     FewShape shape = few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2,
-                               t.stages > 0 ? t.stages : 4);
+                               t.stages > 0 ? t.stages : 4, chunk, one);
     if (!shape.ok) continue;
     if (t.ahead >= 0) shape.args.ahead = t.ahead < shape.args.stages ? t.ahead : shape.args.stages;
     const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);

@@ -72,8 +72,9 @@ struct StreamProducer {
                 static_cast<unsigned>(count * a.p.unit_bytes), barrier);
   }
   GALVANI_DEVICE void tokens(int unit, int count, unsigned to, unsigned barrier) const {
+    if (lane < 16) return;
     for (int u = lane - 16; u < count; u += 16)
-      if (u >= 0) tensor_copy_2d(to + u * kTokens * 128, &x, (r.k0 + unit + u) * kA16Cols, 0, barrier);
+      tensor_copy_2d(to + u * kTokens * 128, &x, (r.k0 + unit + u) * kA16Cols, 0, barrier);
   }
   GALVANI_DEVICE void expect(int pass, int count, unsigned barrier) const {
     if (lane == 0)

@@ -1,0 +1,30 @@
+#include "bench/kernel_session.h"
+
+namespace galvani::bench {
+
+Status KernelSession::time_cublas(KernelRow& row, const DeviceBuffer& x) {
+  const KernelCase& c = row.what;
+  const int64_t dense = c.n * c.k * 2, copies = copies_for(dense);
+  GALVANI_TRY(DeviceBuffer weights, random_bytes(dense * copies, normal16(1 << 20, 0.02f), "bench dense weights"));
+  GALVANI_TRY(DeviceBuffer y, DeviceBuffer::allocate(*device_, static_cast<size_t>(c.m * c.n * 2), "bench y"));
+  const DType type = options_.arithmetic == kernels::Arithmetic::kF16 ? DType::kF16 : DType::kBF16;
+  GALVANI_TRY(row.cublas, time(copies, [&](int64_t copy) -> Status {
+                cuda::DenseProduct p;
+                p.m = c.m, p.n = c.n, p.k = c.k;
+                p.x = x.data(), p.x_stride = c.k;
+                p.w = weights.as<std::byte>() + copy * dense, p.w_stride = c.k;
+                p.y = y.data(), p.y_stride = c.n, p.in = p.out = type;  // its best case: 16-bit results
+                return blas_->multiply(*stream_, p, blas_workspace_.data());
+              }));
+  return {};
+}
+
+Result<double> KernelSession::cublas_ceiling() {
+  KernelRow row;
+  row.what = {8192, 8192, 8192, {}};
+  GALVANI_TRY(DeviceBuffer x, random_bytes(int64_t{8192} * 8192 * 2, normal16(1 << 20, 1), "bench x"));
+  GALVANI_TRY_VOID(time_cublas(row, x));
+  return 2.0 * 8192 * 8192 * 8192 / row.cublas.median * 1e-6;
+}
+
+}  // namespace galvani::bench
