@@ -58,26 +58,12 @@ Result<KernelRecord> bench_kernels(const KernelBenchOptions& options) {
   if (const cuda::DriverState state = cuda::driver_state(); state.kind != cuda::DriverState::Kind::kReady)
     return fail(ErrorCode::kUnsupported, "there is no GPU to time: {}", state.message);
   GALVANI_TRY(KernelSession session, KernelSession::open(options));
-  KernelRecord record;
-  record.device = session.device().name();
-  record.driver = fmt::format("CUDA {}.{}", cuda::driver_state().driver_version / 1000,
-                              cuda::driver_state().driver_version % 1000 / 10);
-  record.toolkit = cuda::builtin_toolkit();
-  record.sms = session.device().caps().sms;
-  record.l2_bytes = session.device().caps().l2_bytes;
-  record.dependent_launch = options.dependent_launch;
-  GALVANI_TRY(const kernels::ReadCeiling ceiling, kernels::measure_read_ceiling(session.device(), int64_t{4} << 30));
-  record.read_ceiling_gbps = ceiling.gbps;
-  if (options.cublas) {
-    GALVANI_TRY(record.cublas_tflops, session.cublas_ceiling());
-  }
+  GALVANI_TRY(KernelRecord record, session.describe());
   kernels::QmatmulCuda::Options product_options;
   product_options.forced = options.forced;
   product_options.expand_bytes = options.expand_bytes;
   product_options.dependent_launch = options.dependent_launch;
-  GALVANI_TRY(const auto product,
-              kernels::QmatmulCuda::create(std::shared_ptr<CudaDevice>(&session.device(), [](CudaDevice*) {}),
-                                           product_options));
+  GALVANI_TRY(const auto product, kernels::QmatmulCuda::create(session.device().shared_from_this(), product_options));
   for (const KernelCase& c : options.cases.empty() ? standard_kernel_cases() : options.cases) {
     KernelRow row;
     row.what = c;

@@ -29,6 +29,9 @@ struct KernelBenchOptions {
   int64_t expand_bytes = 0;  ///< what the expand arm may hold
   int replays = 12;          ///< of each graph; the first two are not counted
   bool cublas = true, dependent_launch = true;
+  // Less than these gives numbers that mean nothing; for tests of the bench itself.
+  int64_t launches = 40, most_copies = 400;  ///< of a graph at least; of the weights at most
+  int64_t read_ceiling_bytes = int64_t{4} << 30;
 };
 
 /// Microseconds of one launch over the replays.

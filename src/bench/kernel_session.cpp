@@ -1,5 +1,7 @@
 #include "bench/kernel_session.h"
 
+#include "kernels/probe/probe.h"
+
 namespace galvani::bench {
 
 Status KernelSession::time_cublas(KernelRow& row, const DeviceBuffer& x) {
@@ -25,6 +27,23 @@ Result<double> KernelSession::cublas_ceiling() {
   GALVANI_TRY(DeviceBuffer x, random_bytes(int64_t{8192} * 8192 * 2, normal16(1 << 20, 1), "bench x"));
   GALVANI_TRY_VOID(time_cublas(row, x));
   return 2.0 * 8192 * 8192 * 8192 / row.cublas.median * 1e-6;
+}
+
+Result<KernelRecord> KernelSession::describe() {
+  KernelRecord record;
+  record.device = device_->name();
+  record.driver = fmt::format("CUDA {}.{}", cuda::driver_state().driver_version / 1000,
+                              cuda::driver_state().driver_version % 1000 / 10);
+  record.toolkit = cuda::builtin_toolkit();
+  record.sms = device_->caps().sms;
+  record.l2_bytes = device_->caps().l2_bytes;
+  record.dependent_launch = options_.dependent_launch;
+  GALVANI_TRY(const kernels::ReadCeiling ceiling, kernels::measure_read_ceiling(*device_, options_.read_ceiling_bytes));
+  record.read_ceiling_gbps = ceiling.gbps;
+  if (options_.cublas) {
+    GALVANI_TRY(record.cublas_tflops, cublas_ceiling());
+  }
+  return record;
 }
 
 }  // namespace galvani::bench

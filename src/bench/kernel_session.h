@@ -23,8 +23,7 @@ using kernels::A16Format;
 using kernels::A16Scale;
 
 class KernelSession {
-  static constexpr int kLaunches = 40;
-  static constexpr int64_t kMostCopies = 400, kMostLaunches = 1500;
+  static constexpr int64_t kMostLaunches = 1500;
   static constexpr double kGraphMicroseconds = 3000;
 
  public:
@@ -47,7 +46,7 @@ class KernelSession {
   Result<Timing> time(int64_t copies, const Launch& launch) {
     GALVANI_TRY_VOID(launch(0));  // loads the kernel, before a capture
     GALVANI_TRY_VOID(stream_->synchronize());
-    const int64_t count = std::max<int64_t>(kLaunches, copies);
+    const int64_t count = std::max<int64_t>(options_.launches, copies);
     GALVANI_TRY(Timing timing, time_graph(count, copies, launch));
     const auto wanted = static_cast<int64_t>(kGraphMicroseconds / std::max(0.1, timing.median));
     if (wanted <= count) return timing;
@@ -158,12 +157,14 @@ class KernelSession {
 
   /// cuBLAS on dense weights of row.what's shape, 16-bit results, into row.cublas.
   Status time_cublas(KernelRow& row, const DeviceBuffer& x);
+  /// The machine with its two ceilings; no rows.
+  Result<KernelRecord> describe();
   /// TFLOP/s of 8192³.
   Result<double> cublas_ceiling();
 
   /// Copies of `bytes` that exceed five times the L2.
   int64_t copies_for(int64_t bytes) const {
-    return std::clamp<int64_t>(5 * device_->caps().l2_bytes / bytes + 2, 2, kMostCopies);
+    return std::clamp<int64_t>(5 * device_->caps().l2_bytes / bytes + 2, 2, options_.most_copies);
   }
   Stream& stream() { return *stream_; }
   const KernelBenchOptions& options() const { return options_; }

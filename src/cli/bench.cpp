@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "bench/kernel_tune.h"
 #include "bench/model_bench.h"
 #include "cli/cli.h"
 #include "core/error.h"
@@ -22,7 +23,7 @@ constexpr const char* kNoCuda =
     "  build/cuda-release/galvani bench --kernels\n";
 
 struct BenchFlags {
-  bool kernels = false, no_cublas = false, no_dependent_launch = false;
+  bool kernels = false, tune = false, no_cublas = false, no_dependent_launch = false;
   std::vector<std::string> cases;
   ModelFlags model;
   CLI::Option* act_option = nullptr;
@@ -98,6 +99,22 @@ Status run_model(const BenchFlags& flags) {
   return {};
 }
 
+int run_tune(const BenchFlags& flags, const bench::KernelBenchOptions& options) {
+  const auto record = bench::tune_kernels(options);
+  if (!record) {
+    report(record.error());
+    return kCannotAnswer;
+  }
+  if (const Status status = print(bench::tune_record_markdown(*record)); !status) return report(status.error());
+  if (flags.json_option->count() > 0)
+    if (const Status status = write_text_file(flags.json, bench::tune_record_json(*record)); !status)
+      return report(status.error());
+  for (const bench::TuneCase& c : record->cases)
+    for (const bench::TuneRow& row : c.rows)
+      if (!row.failure.empty()) return kNo;
+  return kYes;
+}
+
 int run_kernels(const BenchFlags& flags) {
   auto options = options_of(flags);
   if (!options) return report(options.error());
@@ -108,6 +125,7 @@ int run_kernels(const BenchFlags& flags) {
   const bool json = flags.json_option->count() > 0;
   if (json)
     if (const Status status = formats::check_writable(flags.json); !status) return report(status.error());
+  if (flags.tune) return run_tune(flags, *options);
   const auto record = bench::bench_kernels(*options);
   if (!record) {
     report(record.error());
@@ -151,6 +169,7 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--sequences", flags->sizes.sequences, "of a model: sequences that decode together (default 1)")
       ->check(CLI::Range(1, 4095));
   verb->add_flag("--kernels", flags->kernels, "the GPU's quantized matrix products");
+  verb->add_flag("--tune", flags->tune, "every launch that could run each case, checked and timed (minutes)");
   verb->add_option("--case", flags->cases, "NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8 (may repeat)")
       ->allow_extra_args(false);
   flags->act_option =

@@ -130,7 +130,7 @@ TEST_F(CudaSmallOps, UploadsArePackedAsOnTheCpu) {
       ASSERT_TRUE(linear.has_value()) << linear.error().message;
       ASSERT_TRUE(uploader->finish().has_value());
       ASSERT_EQ(linear->segments.size(), 1u);
-      const kernels::CudaMatrix& matrix = *linear->segments[0].affine;
+      const kernels::CudaMatrix& matrix = *linear->segments[0].packed;
       EXPECT_EQ(matrix.rows, 53);
       std::vector<std::byte> wanted(static_cast<size_t>(matrix.packed_bytes())), got(wanted.size());
       const auto first = static_cast<size_t>(kernels::a16_bytes(matrix.format, 32, cols));

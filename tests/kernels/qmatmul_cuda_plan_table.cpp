@@ -24,15 +24,27 @@ std::vector<QmatmulCudaProblem> problems() {
           all.push_back(p);
         }
       }
+  // The type of the scales is in some kernels' names.
+  for (Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
+    for (A16Scale scale : {A16Scale::kF16, A16Scale::kF32})
+      for (int bits : {2, 3, 4, 5, 6, 8}) {
+        QmatmulCudaProblem p;
+        p.n = 4096, p.k = 4096, p.arithmetic = arithmetic;
+        p.format = {bits, 64, scale};
+        all.push_back(p);
+      }
   return all;
 }
 
 std::string row_of(const QmatmulCudaProblem& p) {
   const char* names[] = {"", "mxfp4", "mxfp8", "nvfp4"};
-  const std::string kind =
-      p.kind == WeightKind::kAffine ? fmt::format("q{}", p.format.bits) : names[static_cast<size_t>(p.kind)];
-  return fmt::format("{} {} n={} k={}{}", kind, arithmetic_name(p.arithmetic), p.n, p.k,
-                     p.workspace_bytes > 0 ? " workspace" : "");
+  const bool affine = p.kind == WeightKind::kAffine;
+  const std::string kind = affine ? fmt::format("q{}", p.format.bits) : names[static_cast<size_t>(p.kind)];
+  const char* scale = p.format.scale == A16Scale::kF16   ? " f16-scales"
+                      : p.format.scale == A16Scale::kF32 ? " f32-scales"
+                                                         : "";
+  return fmt::format("{} {} n={} k={}{}{}", kind, arithmetic_name(p.arithmetic), p.n, p.k,
+                     p.workspace_bytes > 0 ? " workspace" : "", scale);
 }
 
 /// A kernel's name holds the codes, q4 or e2m1; without what follows the first letter they fold.
@@ -49,7 +61,7 @@ PlanTable qmatmul_cuda_plan_table() {
   PlanTable table;
   table.operation = "qmatmul";
   for (const QmatmulCudaProblem& p : problems()) table.rows.push_back(row_of(p));
-  table.ms = {1, 2, 4, 8, 9, 16, 64, 65, 128, 129, 255, 256, 512, 4096};
+  table.ms = {1, 2, 4, 8, 9, 16, 17, 64, 65, 128, 129, 255, 256, 512, 4096};
   table.plan = [all = problems()](const DeviceCaps& caps, size_t row, int64_t m) -> std::string {
     QmatmulCudaProblem p = all[row];
     p.m = m;

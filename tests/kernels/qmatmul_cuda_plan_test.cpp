@@ -47,22 +47,30 @@ TEST(QmatmulCudaPlan, EveryPartFindsAnArmThatFits) {
                 if (plan.arm == QmatmulCudaArm::kWgmma) {
                   ASSERT_GE(plan.wgmma.stages, 2);
                 }
+                if (plan.arm == QmatmulCudaArm::kStream) {
+                  const QmatmulStreamArgs& s = plan.stream.args;
+                  ASSERT_LE(m, plan.tokens);
+                  ASSERT_GE(s.stages, 2);
+                  ASSERT_LE(s.columns * s.parts, 4);
+                  ASSERT_GE(s.columns * 4, s.pass_tiles);
+                  ASSERT_GE(s.step, s.parts);  // every part has units in a whole stage
+                }
                 if (qmatmul_cuda_is_few(plan.arm)) {
                   ASSERT_LE(m, 8);
                 }
                 seen.insert(qmatmul_cuda_arm_name(plan.arm));
               }
   }
-  EXPECT_EQ(seen, (std::set<std::string>{"few-bulk", "few-async", "few-plain", "wgmma", "mma"}));
+  EXPECT_EQ(seen, (std::set<std::string>{"few-bulk", "few-async", "few-plain", "stream", "wgmma", "mma"}));
 }
 
 /// The inverse that divides chunk numbers by multiplication is exact for every number the kernel divides.
 TEST(QmatmulCudaPlan, ChunksAreDividedExactly) {
   for (const auto& [n, k] : kShapes)
     for (int bits : {2, 4, 8})
-      for (int log2 : {0, 1, 2}) {
+      for (int log2 : {0, 1, 2, 4}) {  // 4: no cluster, chunks of eight
         const QmatmulArgs args = qmatmul_cuda_args(problem(1, n, k, Arithmetic::kBF16, {bits, 64, A16Scale::kBF16}));
-        const FewShape few = few_shape(args, 1, log2, 132, 232448, 2, 4);
+        const FewShape few = few_shape(args, 1, log2 == 4 ? 0 : log2, 132, 232448, 2, 4, log2 == 4 ? 8 : 4, log2 == 4);
         if (!few.ok) continue;
         for (int i : {0, 1}) {
           const auto chunks = static_cast<uint64_t>(few.args.chunks[i]);
@@ -77,10 +85,15 @@ TEST(QmatmulCudaPlan, ChunksAreDividedExactly) {
 TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   const DeviceCaps& h200 = find_part("h200")->caps;
   QmatmulCudaProblem p = problem(1, 4096, 4096, Arithmetic::kBF16);
-  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_one_q4_bf16_c4_sm90");
   EXPECT_TRUE(qmatmul_cuda_plan(h200, p).dependent_launch);
+  p.m = 2;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
   p.m = 9;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_stream_q4_bf16_t16_bf16_sm90a");
+  p.m = 65;
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).arm, QmatmulCudaArm::kWgmma);
+  p.m = 9;
   p.x_aligned = false;
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).arm, QmatmulCudaArm::kMma);
   p.forced = static_cast<int>(QmatmulCudaArm::kWgmma);
@@ -173,6 +186,42 @@ TEST(QmatmulCudaPlan, FloatCodesRunOnEveryPart) {
                "it forms weights in x's type, and this matrix's scales are too far apart for that to be exact");
   p.format.group = 64;
   EXPECT_FALSE(qmatmul_cuda_plan(h200, p).ok);
+}
+
+/// Whatever a tuning asks for, the plan fits or declines; what it leaves open stays the plan's own.
+TEST(QmatmulCudaPlan, TuningsFitOrAreDeclined) {
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  int planned = 0, declined = 0;
+  for (const auto& [n, k] : kShapes)
+    for (int bits : {2, 4, 8})
+      for (int64_t m : {1, 8, 16, 64})
+        for (QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream})
+          for (int split : {-1, 0, 1, 2})
+            for (int stages : {-1, 2, 9})
+              for (int step : {-1, 1, 8, 64})
+                for (int tokens : {-1, 16, 32, 64}) {
+                  QmatmulCudaProblem p = problem(m, n, k, Arithmetic::kBF16, {bits, 64, A16Scale::kBF16});
+                  p.forced = static_cast<int>(arm);
+                  p.tuning.split_log2 = split, p.tuning.stages = stages, p.tuning.step = step, p.tuning.tokens = tokens;
+                  p.tuning.ahead = 20;
+                  const QmatmulCudaPlan plan = qmatmul_cuda_plan(h200, p);
+                  plan.ok ? ++planned : ++declined;
+                  if (!plan.ok) continue;
+                  ASSERT_EQ(plan.arm, arm);
+                  ASSERT_LE(plan.smem, h200.smem_optin);
+                  if (split >= 0) {
+                    ASSERT_EQ(plan.cluster, 1 << split);
+                  }
+                  const bool few = arm == QmatmulCudaArm::kFewBulk;
+                  const int slots = few ? plan.few.args.stages : plan.stream.args.stages;
+                  if (stages > 0) {
+                    ASSERT_LE(slots, stages);
+                  }
+                  ASSERT_LE(few ? plan.few.args.ahead : plan.stream.args.ahead, slots);
+                  ASSERT_LE(slots, kStreamMostStages);
+                }
+  EXPECT_GT(planned, 1000);
+  EXPECT_GT(declined, 1000);
 }
 
 }  // namespace

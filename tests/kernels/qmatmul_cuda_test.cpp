@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 #include "kernel_testing.h"
 #include "qmatmul_source.h"
@@ -20,8 +22,14 @@ using testing::MemoryMatrix;
 using testing::round_to;
 using testing::Scales;
 
-constexpr QmatmulCudaArm kArms[] = {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain,
-                                    QmatmulCudaArm::kWgmma,   QmatmulCudaArm::kExpand,   QmatmulCudaArm::kMma};
+constexpr QmatmulCudaArm kArms[] = {QmatmulCudaArm::kFewBulk,   QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain,
+                                    QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream,   QmatmulCudaArm::kWgmma,
+                                    QmatmulCudaArm::kExpand,    QmatmulCudaArm::kMma};
+
+/// A number of tokens that is many for `arm`.
+int64_t many_for(QmatmulCudaArm arm) {
+  return qmatmul_cuda_is_few(arm) ? 8 : arm == QmatmulCudaArm::kStream ? 50 : 130;
+}
 
 DType type_of(Arithmetic a) { return a == Arithmetic::kF16 ? DType::kF16 : DType::kBF16; }
 uint16_t bits_of(Arithmetic a, float v) { return a == Arithmetic::kF16 ? f32_to_f16(v) : f32_to_bf16(v); }
@@ -178,7 +186,7 @@ TEST_F(QmatmulCudaTest, SmallEveryArm) {
     for (int bits : {4, 3}) {
       const MemoryMatrix source = matrix(72, 192, bits, 32, DType::kBF16);
       const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, 72).value();
-      for (int64_t m : {1, 3, 70}) {
+      for (int64_t m : {1, 3, 40, 70}) {
         const Arithmetic arithmetic = arm == QmatmulCudaArm::kFewPlain ? Arithmetic::kF16 : Arithmetic::kBF16;
         if (!can(arm, w, m, arithmetic)) continue;
         const std::vector<float> x = random_x(m * 192, arithmetic);
@@ -198,7 +206,7 @@ TEST_F(QmatmulCudaTest, EveryFormatOnEveryArm) {
         const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
         for (Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
           for (QmatmulCudaArm arm : kArms)
-            for (int64_t m : {1, 8, 65}) {
+            for (int64_t m : {1, 8, 40, 65}) {
               if (!can(arm, w, m, arithmetic)) continue;
               const std::vector<float> x = random_x(m * k, arithmetic);
               expect_product(source, x, m, run(w, x, m, arithmetic), arithmetic, {}, 48);
@@ -256,7 +264,7 @@ TEST_F(QmatmulCudaTest, OneHotInputsGiveTheWeightsThemselves) {
     const MemoryMatrix source = matrix(n, k, bits, 64, DType::kBF16);
     const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
     for (QmatmulCudaArm arm : kArms) {
-      const int64_t step = qmatmul_cuda_is_few(arm) ? 8 : k;
+      const int64_t step = qmatmul_cuda_is_few(arm) ? 8 : arm == QmatmulCudaArm::kStream ? 64 : k;
       if (!can(arm, w, step, Arithmetic::kBF16)) continue;
       for (int64_t first = 0; first < k; first += step) {
         std::vector<float> x(static_cast<size_t>(step * k));
@@ -281,7 +289,7 @@ TEST_F(QmatmulCudaTest, RowsAreIndependentAndRunsRepeatBitForBit) {
   const MemoryMatrix source = matrix(n, k, 4, 64, DType::kBF16);
   const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
   for (QmatmulCudaArm arm : kArms) {
-    const int64_t m = qmatmul_cuda_is_few(arm) ? 8 : 130;
+    const int64_t m = many_for(arm);
     if (!can(arm, w, m, Arithmetic::kBF16)) continue;
     const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
     const std::vector<float> first = run(w, x, m, Arithmetic::kBF16), second = run(w, x, m, Arithmetic::kBF16);
@@ -426,6 +434,37 @@ TEST_F(QmatmulCudaTest, FloatScalesFarApartAndAFactor) {
       expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, n);
     }
   EXPECT_GT(checked, 0);
+}
+
+/// Launches that no plan chooses by itself: what `galvani bench --kernels --tune` would run must be right as well.
+TEST_F(QmatmulCudaTest, TunedLaunches) {
+  std::set<std::string> kernels;
+  for (const auto& [bits, group, scale] :
+       {std::tuple{4, 64, DType::kBF16}, {2, 32, DType::kF16}, {3, 16, DType::kBF16}, {8, 128, DType::kF32}}) {
+    const int64_t n = 1000, k = 1056;
+    const MemoryMatrix source = matrix(n, k, bits, group == 128 || group == 64 ? 32 : group, scale);
+    const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+    for (QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream})
+      for (int64_t m : {1, 6, 11, 30})
+        for (int split : {0, 1, 2})
+          for (int variant : {0, 1, 2}) {
+            QmatmulCudaTuning tuning;
+            tuning.split_log2 = split;
+            tuning.ahead = variant + 1;
+            if (variant > 0) tuning.stages = variant + 1, tuning.step = 3 * variant, tuning.stagger = 0;
+            tuning.chunk = variant == 1 ? 8 : 4;
+            tuning.one = variant == 2 ? 0 : 1;
+            tuning.tokens = variant == 1 ? 32 : variant == 2 ? 64 : -1;
+            product->options().tuning = tuning;
+            if (!can(arm, w, m, Arithmetic::kBF16)) continue;
+            const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
+            expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, 60);
+            kernels.insert(last_plan.kernel());
+            if (HasFailure()) return;
+          }
+  }
+  product->options().tuning = {};
+  EXPECT_GE(kernels.size(), 12u);
 }
 
 }  // namespace

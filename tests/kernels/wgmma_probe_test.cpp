@@ -1,6 +1,7 @@
 /// The facts that the wgmma kernels rest on, integer-exact: where A's registers, B's swizzled rows and D's registers
 /// lie, and how the descriptor moves along k. A test that cannot see a wrong swizzle would prove nothing, so three
 /// mutants must fail.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/dtype.h"
@@ -48,7 +49,7 @@ class WgmmaProbe : public ::testing::TestWithParam<int> {
     EXPECT_TRUE(stream.to_device(da.data(), ha.data(), ha.size() * 2));
     EXPECT_TRUE(stream.to_device(db.data(), hb.data(), hb.size() * 2));
     EXPECT_TRUE(stream.fill(dd.data(), 0xff, dd.size()));
-    const auto kernel = device_->kernel(n == 64 ? "wgmma_probe_n64_sm90a" : "wgmma_probe_n256_sm90a");
+    const auto kernel = device_->kernel(fmt::format("wgmma_probe_n{}_sm90a", n));
     EXPECT_TRUE(kernel);
     // The operands' element type is the kernel's own bf16, which host code cannot name: pointers go as what they are.
     const cuda::LaunchConfig config{.grid = {1}, .block = {128}, .dynamic_smem = n * k * 2};
@@ -88,7 +89,7 @@ TEST_P(WgmmaProbe, IntegersAndPositionsAreExactAndMutantsFail) {
   EXPECT_TRUE(exact(a, b, n, k, 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Widths, WgmmaProbe, ::testing::Values(64, 256));
+INSTANTIATE_TEST_SUITE_P(Widths, WgmmaProbe, ::testing::Values(8, 16, 32, 64, 256));
 
 }  // namespace
 }  // namespace galvani::kernels

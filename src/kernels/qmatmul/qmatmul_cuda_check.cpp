@@ -20,19 +20,28 @@ struct Weights {
   CudaMatrix packed;
 };
 
-Result<Weights> make_weights(CheckRig& rig, int bits) {
+Result<Weights> make_weights(CheckRig& rig, const A16Format& format) {
   Weights w;
-  w.tensor = quant::make_affine_tensor(kN, kK, bits, 64, DType::kBF16);
+  const DType type = format.scale == A16Scale::kBF16  ? DType::kBF16
+                     : format.scale == A16Scale::kF16 ? DType::kF16
+                                                      : DType::kF32;
+  w.tensor = quant::make_affine_tensor(kN, kK, format.bits, format.group, type);
   const quant::AffineView& view = w.tensor.view;
   std::uniform_int_distribution<int> byte(0, 255);
   auto* codes = const_cast<std::byte*>(view.codes);
   for (int64_t i = 0; i < kN * view.row_code_bytes(); ++i) codes[i] = static_cast<std::byte>(byte(rig.random()));
   for (const std::byte* pairs : {view.scales, view.biases})
     for (int64_t i = 0; i < kN * view.groups(); ++i) {
-      const uint16_t value = f32_to_bf16(rig.normal(1, 0.1f)[0]);
-      std::memcpy(const_cast<std::byte*>(pairs) + 2 * i, &value, 2);
+      const float value = rig.normal(1, 0.1f)[0];
+      auto* const at = const_cast<std::byte*>(pairs);
+      if (type == DType::kF32) {
+        std::memcpy(at + 4 * i, &value, 4);
+      } else {
+        const uint16_t half = type == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+        std::memcpy(at + 2 * i, &half, 2);
+      }
     }
-  w.packed.rows = kN, w.packed.cols = kK, w.packed.format = {bits, 64, A16Scale::kBF16};
+  w.packed.rows = kN, w.packed.cols = kK, w.packed.format = format;
   std::vector<std::byte> bytes(static_cast<size_t>(w.packed.packed_bytes()));
   a16_pack_tiles(view, w.packed.format, 0, a16_row_tiles(kN), bytes.data());
   GALVANI_TRY(const std::byte* data, rig.upload(bytes));
@@ -105,20 +114,51 @@ struct Case {
   Arithmetic arithmetic = Arithmetic::kBF16;
   QmatmulCudaArm arm = QmatmulCudaArm::kMma;
   int64_t m = 1;
-  int tokens = 0;  ///< of a wgmma tile
+  QmatmulCudaTuning tuning;
   QmatmulCudaPlan plan;
 };
 
 constexpr int64_t kWorkspace = kN * kK * 2;
 
-constexpr A16Format kFormats[] = {{2}, {3}, {4}, {5}, {6}, {8}, kA16Mxfp4, kA16Nvfp4, kA16Mxfp8};
+/// Those with scales of another type are for the kernels that have the type in their name.
+constexpr A16Format kFormats[] = {{2},
+                                  {3},
+                                  {4},
+                                  {5},
+                                  {6},
+                                  {8},
+                                  kA16Mxfp4,
+                                  kA16Nvfp4,
+                                  kA16Mxfp8,
+                                  {2, 64, A16Scale::kF16},
+                                  {3, 64, A16Scale::kF16},
+                                  {4, 64, A16Scale::kF16},
+                                  {5, 64, A16Scale::kF16},
+                                  {6, 64, A16Scale::kF16},
+                                  {8, 64, A16Scale::kF16},
+                                  {2, 64, A16Scale::kF32},
+                                  {3, 64, A16Scale::kF32},
+                                  {4, 64, A16Scale::kF32},
+                                  {5, 64, A16Scale::kF32},
+                                  {6, 64, A16Scale::kF32},
+                                  {8, 64, A16Scale::kF32}};
+
+/// Numbers of tokens, and what a plan would not choose by itself.
+std::vector<std::pair<int64_t, QmatmulCudaTuning>> launches_of(QmatmulCudaArm arm) {
+  switch (arm) {
+    case QmatmulCudaArm::kFewBulk: return {{1, {.chunk = 4, .one = 1}}, {1, {.chunk = 8, .one = 1}}, {3, {}}};
+    case QmatmulCudaArm::kStream: return {{12, {.tokens = 16}}, {30, {.tokens = 32}}, {40, {.tokens = 64}}};
+    case QmatmulCudaArm::kWgmma: return {{40, {.tokens = 64}}, {130, {.tokens = 128}}, {300, {.tokens = 256}}};
+    default: return {{3, {}}, {130, {}}};
+  }
+}
 
 Result<Weights> make_weights_of(CheckRig& rig, const A16Format& format) {
   switch (weight_kind_of(format)) {
     case WeightKind::kMxfp4: return make_float_weights(rig, quant::MatrixKind::kMxfp4);
     case WeightKind::kNvfp4: return make_float_weights(rig, quant::MatrixKind::kNvfp4);
     case WeightKind::kMxfp8: return make_float_weights(rig, quant::MatrixKind::kMxfp8);
-    default: return make_weights(rig, format.bits);
+    default: return make_weights(rig, format);
   }
 }
 
@@ -128,13 +168,14 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
   for (size_t format = 0; format < std::size(kFormats); ++format)
     for (const Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
       for (int arm = 0; arm < kQmatmulCudaArms; ++arm)
-        for (const auto& [m, tokens] : {std::pair{3, 0}, {40, 0}, {130, 0}, {300, 0}, {130, 128}, {300, 256}}) {
-          Case c{format, arithmetic, static_cast<QmatmulCudaArm>(arm), m, tokens, {}};
-          if (tokens > 0 && c.arm != QmatmulCudaArm::kWgmma) continue;
+        for (const auto& [m, tuning] : launches_of(static_cast<QmatmulCudaArm>(arm))) {
+          Case c{format, arithmetic, static_cast<QmatmulCudaArm>(arm), m, tuning, {}};
+          const bool named = c.arm == QmatmulCudaArm::kStream || kFormats[format].code != A16Code::kAffine;
+          if (kFormats[format].scale != A16Scale::kBF16 && !named) continue;
           QmatmulCudaProblem p;
           p.m = m, p.n = kN, p.k = kK, p.format = kFormats[format], p.kind = weight_kind_of(p.format);
           p.arithmetic = arithmetic;
-          p.workspace_bytes = kWorkspace, p.forced = arm, p.tuning.tokens = tokens;
+          p.workspace_bytes = kWorkspace, p.forced = arm, p.tuning = tuning;
           c.plan = qmatmul_cuda_plan(caps, p);
           if (c.plan.ok) cases.push_back(c);
         }
@@ -145,7 +186,7 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
 Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weights& w, const Case& c) {
   const StoreType type = c.arithmetic == Arithmetic::kF16 ? StoreType::kF16 : StoreType::kBF16;
   product.options().forced = static_cast<int>(c.arm);
-  product.options().tuning.tokens = c.tokens;
+  product.options().tuning = c.tuning;
   std::vector<float> x = rig.normal(static_cast<size_t>(c.m * kK));
   CudaActivations in{.m = c.m, .stride = kK};
   GALVANI_TRY(in.data, rig.upload_as(x, type));

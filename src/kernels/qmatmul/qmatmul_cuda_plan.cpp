@@ -90,8 +90,7 @@ std::string QmatmulCudaPlan::kernel() const {
     case QmatmulCudaArm::kWgmma: return fmt::format("qmatmul_wgmma_{}_{}_t{}_{}", codes, type, tokens, suffix);
     case QmatmulCudaArm::kFewStream: return fmt::format("qmatmul_few_stream_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kStream:
-      return fmt::format("qmatmul_stream_{}_{}_t{}_{}_{}", codes, type, tokens, scale_name(format.scale),
-                         suffix);
+      return fmt::format("qmatmul_stream_{}_{}_t{}_{}_{}", codes, type, tokens, scale_name(format.scale), suffix);
     case QmatmulCudaArm::kExpand: return fmt::format("a16_expand_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kMma: return fmt::format("qmatmul_mma_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kFewBulk:

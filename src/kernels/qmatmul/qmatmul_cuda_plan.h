@@ -39,7 +39,7 @@ struct QmatmulCudaTuning {
   int stages = -1;      ///< few, stream: slots of the ring at most
   int ahead = -1;       ///< few, stream: slots filled before x is asked for
   int chunk = -1;       ///< few, one token: units of a copy, 4 or 8
-  int one = -1;         ///< few: 0 = the kernel for up to 8 tokens also for one
+  int one = -1;         ///< few: 1 = the kernel of one token for one
   int tokens = -1;      ///< stream, wgmma: of a tile
   int step = -1;        ///< stream: units of a stage
   int stagger = -1;     ///< stream: 0 = all blocks begin at the same columns
@@ -64,7 +64,7 @@ struct QmatmulCudaProblem {
 struct QmatmulCudaCrossovers {
   int64_t many_from = 9;                ///< tokens from which the many-token arms are asked first
   int64_t few_stream_from = 1 << 30;    ///< tokens from which streaming x beats keeping it, up to 8; not measured
-  int64_t stream_upto = 64;             ///< tokens up to which streaming x beats 128-row tiles; not measured
+  int64_t stream_upto = 0;              ///< tokens up to which streaming x beats 128-row tiles; not measured
   int64_t expand_from = 256;            ///< tokens from which expanding beats mma.sync
   int64_t expand_from_wgmma = 1 << 30;  ///< and wgmma
   bool measured = false;
@@ -133,7 +133,8 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
     if (t.split_log2 >= 0 && t.split_log2 != log2) continue;
     // Clusters of four leave SMs free where a GPC's number of SMs is no multiple of four.
     const int blocks = log2 == 2 ? caps.sms / 11 * 10 : caps.sms;
-    const bool one = p.m == 1 && arm == QmatmulCudaArm::kFewBulk && t.one != 0;
+    const bool one = p.m == 1 && arm == QmatmulCudaArm::kFewBulk && t.one == 1 &&
+                     p.kind == WeightKind::kAffine;  // an instance a code; not measured, so only when asked for
     const int chunk = one ? qmatmul_cuda_one_chunk(p) : kFewChunk;
     FewShape shape = few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2,
                                t.stages > 0 ? t.stages : 4, chunk, one);

@@ -1,0 +1,47 @@
+#pragma once
+/// `galvani bench --kernels --tune`: every legal launch of every fused product for the sizes of the performance goals.
+///
+/// For each case: its plans with their numbers changed one by one (blocks that share K, stages, slots ahead of x, tile,
+/// units of a stage: QmatmulCudaTuning), each first compared with f64 at rows and tokens drawn anew and run twice for
+/// equal bits, then timed by kernel_bench.h's protocol. Ceilings of the same run: the long-run read, a plain read of
+/// the same bytes, cuBLAS of the same shape where there are 64 tokens or more, and 8192³.
+#include "bench/kernel_bench.h"
+
+namespace galvani::bench {
+
+struct TuneRow {
+  kernels::QmatmulCudaArm arm{};
+  kernels::QmatmulCudaTuning tuning;
+  std::string launch;   ///< kernel and numbers, for people; no two rows of a case are the same
+  bool chosen = false;  ///< what the plan would run
+  double worst = 0;     ///< largest error over its bound; above 1 is wrong
+  Timing time;
+  std::string failure;  ///< why there is no number
+};
+
+struct TuneCase {
+  KernelCase what;
+  int64_t bytes = 0;  ///< weights with scales, x and y
+  Timing read, cublas;
+  std::vector<TuneRow> rows;
+};
+
+struct TuneRecord {
+  KernelRecord machine;  ///< without rows
+  std::vector<TuneCase> cases;
+};
+
+/// Tokens 1 to 256 of the goals' shapes; above, tiles are the old ones.
+std::vector<KernelCase> tune_cases();
+
+/// What could run `what` on such a device, the plan's own choice first.
+std::vector<TuneRow> tune_candidates(const DeviceCaps& caps, const KernelCase& what, kernels::Arithmetic arithmetic);
+
+/// Errors: kUnsupported when there is no GPU to ask. A wrong result is a row with a failure, not an error.
+Result<TuneRecord> tune_kernels(const KernelBenchOptions& options);
+
+/// The best few launches of each case with what the plan would have taken.
+std::string tune_record_markdown(const TuneRecord& record);
+std::string tune_record_json(const TuneRecord& record);
+
+}  // namespace galvani::bench

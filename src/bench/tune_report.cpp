@@ -1,0 +1,116 @@
+/// The tuning record as a table and as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "bench/kernel_tune.h"
+
+namespace galvani::bench {
+namespace {
+
+constexpr size_t kShown = 4;
+
+std::string what_of(const KernelCase& c) {
+  const char* scale = c.format.scale == kernels::A16Scale::kBF16  ? "bf16"
+                      : c.format.scale == kernels::A16Scale::kF16 ? "f16"
+                                                                  : "f32";
+  return fmt::format("{}×{} {} bit g{} {} M={}", c.n, c.k, c.format.bits, c.format.group, scale, c.m);
+}
+
+/// Microseconds that bytes and operations need at the ceilings of the run.
+double limit_of(const KernelRecord& machine, const TuneCase& c) {
+  const double operations =
+      2.0 * static_cast<double>(c.what.n) * static_cast<double>(c.what.k) * static_cast<double>(c.what.m);
+  const double compute = machine.cublas_tflops > 0 ? operations / machine.cublas_tflops * 1e-6 : 0;
+  return std::max(c.read.median, compute);
+}
+
+}  // namespace
+
+std::string tune_record_markdown(const TuneRecord& r) {
+  const KernelRecord& machine = r.machine;
+  std::string text = fmt::format(
+      "Device {}, {} SMs, driver {}, toolkit {}; long-run read {:.0f} GB/s, cuBLAS 8192³ {:.0f} TFLOP/s. Limit: the "
+      "longer of a plain read of the weights in one launch and the operations at that rate. `=`: the plan's choice.\n\n"
+      "| case | launch | us (low–high) | of the read ceiling | of the limit | cuBLAS time / ours "
+      "|\n|---|---|---|---|---|---|\n",
+      machine.device, machine.sms, machine.driver, machine.toolkit, machine.read_ceiling_gbps, machine.cublas_tflops);
+  for (const TuneCase& c : r.cases) {
+    std::vector<const TuneRow*> rows;
+    size_t wrong = 0;
+    for (const TuneRow& row : c.rows) {
+      if (row.failure.empty())
+        rows.push_back(&row);
+      else
+        text += wrong++ < kShown
+                    ? fmt::format("| {} | {} | FAILED: {} | | | |\n", what_of(c.what), row.launch, row.failure)
+                    : "";
+    }
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const TuneRow* a, const TuneRow* b) { return a->time.median < b->time.median; });
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const TuneRow& row = *rows[i];
+      if (i >= kShown && !row.chosen) continue;
+      const double us = row.time.median;
+      text += fmt::format("| {} | {}{} | {:.2f} ({:.2f}–{:.2f}) | {:.1f} % | {:.1f} % | {} |\n", what_of(c.what),
+                          row.chosen ? "= " : "", row.launch, us, row.time.low, row.time.high,
+                          1e-1 * static_cast<double>(c.bytes) / us / machine.read_ceiling_gbps,
+                          100 * limit_of(machine, c) / us,
+                          c.cublas.median > 0 ? fmt::format("{:.1f} %", 100 * c.cublas.median / us) : "–");
+    }
+    text += fmt::format("| {} | {} launches, {} wrong; plain read {:.2f} us | | | | |\n", what_of(c.what),
+                        c.rows.size(), wrong, c.read.median);
+  }
+  return text;
+}
+
+std::string tune_record_json(const TuneRecord& r) {
+  using nlohmann::json;
+  json cases = json::array();
+  for (const TuneCase& c : r.cases) {
+    json rows = json::array();
+    for (const TuneRow& row : c.rows) {
+      const kernels::QmatmulCudaTuning& t = row.tuning;
+      json j{{"arm", kernels::qmatmul_cuda_arm_name(row.arm)},
+             {"launch", row.launch},
+             {"chosen", row.chosen},
+             {"split_log2", t.split_log2},
+             {"stages", t.stages},
+             {"ahead", t.ahead},
+             {"chunk", t.chunk},
+             {"one", t.one},
+             {"tokens", t.tokens},
+             {"step", t.step},
+             {"stagger", t.stagger},
+             {"error_over_bound", row.worst}};
+      if (row.failure.empty())
+        j["median_us"] = row.time.median, j["low_us"] = row.time.low, j["high_us"] = row.time.high;
+      else
+        j["failure"] = row.failure;
+      rows.push_back(std::move(j));
+    }
+    cases.push_back({{"n", c.what.n},
+                     {"k", c.what.k},
+                     {"m", c.what.m},
+                     {"bits", c.what.format.bits},
+                     {"group", c.what.format.group},
+                     {"bytes", c.bytes},
+                     {"read_us", c.read.median},
+                     {"cublas_us", c.cublas.median},
+                     {"rows", std::move(rows)}});
+  }
+  const KernelRecord& m = r.machine;
+  return json{{"kind", "kernel_tuning"},
+              {"device", m.device},
+              {"sms", m.sms},
+              {"driver", m.driver},
+              {"toolkit", m.toolkit},
+              {"dependent_launch", m.dependent_launch},
+              {"read_ceiling_gbps", m.read_ceiling_gbps},
+              {"cublas_tflops", m.cublas_tflops},
+              {"cases", std::move(cases)}}
+      .dump(1);
+}
+
+}  // namespace galvani::bench
