@@ -5,7 +5,7 @@
 #   galvani_cuda_kernels(FILE...)   adds kernel files to the object libraries of the architectures they are for
 # Each architecture is an object library of its own, galvani_cuda_sm90a, so that a file is compiled exactly for what its
 # name says, and the table of kernels knows what each object was compiled for.
-# With GALVANI_CUDA_EMULATED the kernels are compiled by the host compiler and run on the CPU (src/cuda_emulated): for tests
+# With GALVANI_CUDA_EMULATED the kernels are compiled by the host compiler and run on the CPU (tests/emulated_gpu): for tests
 # of everything but speed where there is no GPU. Such a binary needs no CUDA and can use no GPU.
 option(GALVANI_CUDA "Build the CUDA backend" OFF)
 option(GALVANI_CUDA_EMULATED "The CUDA backend on a GPU that the CPU emulates; for tests" OFF)
@@ -23,7 +23,7 @@ if(GALVANI_CUDA_EMULATED)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     message(FATAL_ERROR "GALVANI_CUDA_EMULATED=ON needs an x86-64 CPU; this is ${CMAKE_SYSTEM_PROCESSOR}")
   endif()
-  set(GALVANI_CUDA_INCLUDE ${PROJECT_SOURCE_DIR}/src/cuda_emulated/include)
+  set(GALVANI_CUDA_INCLUDE ${PROJECT_SOURCE_DIR}/tests/emulated_gpu/include)
 else()
   include(cmake/cuda_toolkit.cmake)
 endif()
@@ -81,7 +81,7 @@ endfunction()
 # nvcc makes them; AVX2 and F16C, which every machine here has.
 function(galvani_cuda_emulated_target target)
   target_include_directories(${target} PRIVATE ${GALVANI_CUDA_INCLUDE}
-    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE tl::expected fmt::fmt)
   target_compile_definitions(${target} PRIVATE GALVANI_CUDA_NS=${arch_ns} GALVANI_CUDA_ARCH=${arch_name}
     __CUDA_ARCH__=${arch_cc}0)
@@ -90,7 +90,7 @@ function(galvani_cuda_emulated_target target)
   elseif(arch_suffix)
     target_compile_definitions(${target} PRIVATE __CUDA_ARCH_FAMILY_SPECIFIC__=${arch_cc}0)
   endif()
-  target_compile_options(${target} PRIVATE -x c++ -include cuda_emulated/prelude.h -march=x86-64-v3 -ffp-contract=fast -fno-strict-aliasing
+  target_compile_options(${target} PRIVATE -x c++ -include emulated_gpu/prelude.h -march=x86-64-v3 -ffp-contract=fast -fno-strict-aliasing
     -Wall -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers -Wno-unused-parameter)
 endfunction()
 

@@ -1,4 +1,4 @@
-#include "cuda_emulated/fiber.h"
+#include "emulated_gpu/fiber.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "cuda_emulated/block.h"
+#include "emulated_gpu/block.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda_emulated/fiber.h"
+#include "emulated_gpu/fiber.h"
 
 namespace galvani::emulated {
 

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cuda_emulated/block.h"
-#include "cuda_emulated/warp.h"
+#include "emulated_gpu/block.h"
+#include "emulated_gpu/kernels.h"
+#include "emulated_gpu/warp.h"
 
-#define GALVANI_EMULATED 1
+// kernel_table.h's, with GALVANI_CUDA_ARCH as the build sets it.
+#define GALVANI_KERNEL_ADDRESS(kernel) ::galvani::emulated::remember(kernel, GALVANI_STRING(GALVANI_CUDA_ARCH))
 #define __global__
 #define __device__
 #define __host__

@@ -1,6 +1,6 @@
 #pragma once
 /// bf16 for the emulated build: the part of CUDA's header of this name that device code here uses.
-#include "cuda_emulated/prelude.h"
+#include "emulated_gpu/prelude.h"
 
 struct alignas(2) __nv_bfloat16 {
   unsigned short bits;

@@ -1,6 +1,6 @@
 #pragma once
 // kernels/common/copy.cuh in C++.
-#include "cuda_emulated/tensor_map.h"
+#include "emulated_gpu/tensor_map.h"
 #include "kernels/common/device.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {

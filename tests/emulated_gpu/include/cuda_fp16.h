@@ -2,7 +2,7 @@
 /// f16 for the emulated build: the part of CUDA's header of this name that device code here uses.
 #include <cstdint>
 
-#include "cuda_emulated/prelude.h"
+#include "emulated_gpu/prelude.h"
 
 struct alignas(2) __half {
   unsigned short bits;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cuda_emulated/block.h"
+#include "emulated_gpu/block.h"
 
 namespace galvani::emulated {
 

@@ -1,6 +1,6 @@
 /// The CUDA runtime over one emulated GPU: the part of device/parts.h that GALVANI_EMULATED_GPU names (h200 if unset).
 /// Streams run what they are given at once; a captured graph is the list of what they were given.
-#include "cuda_emulated/runtime.h"
+#include "emulated_gpu/runtime.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "cuda_emulated/block.h"
-#include "cuda_emulated/kernels.h"
 #include "device/parts.h"
+#include "emulated_gpu/block.h"
+#include "emulated_gpu/kernels.h"
 
 using Work = std::function<void()>;
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "cuda_emulated/runtime.h"
-#include "cuda_emulated/tensor_map.h"
+#include "emulated_gpu/runtime.h"
+#include "emulated_gpu/tensor_map.h"
 
 namespace galvani::cuda {
 namespace {

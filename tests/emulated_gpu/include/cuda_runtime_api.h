@@ -1,5 +1,5 @@
 #pragma once
-/// The part of the CUDA runtime's API that src/cuda uses, for the emulated build (src/cuda_emulated/README.md). Names,
+/// The part of the CUDA runtime's API that src/cuda uses, for the emulated build (tests/emulated_gpu/README.md). Names,
 /// parameters and meanings are the CUDA Runtime API's; values of the enumerators are our own.
 #include <cstddef>
 
