@@ -10,6 +10,7 @@
 #include "cuda/choose_device.h"
 #include "engine/runner.h"
 #include "kernels/probe/probe.h"
+#include "kernels/qmatmul/qmatmul.h"
 
 namespace galvani::bench {
 namespace {
@@ -69,11 +70,24 @@ Result<Running> start(engine::Runner& runner, const ModelBenchOptions& sizes) {
   return running;
 }
 
-/// Seconds of each decode step with its greedy sampling, sorted; the first eight are left out where there are more.
-Result<std::vector<double>> decode(engine::Runner& runner, Running& running, int count) {
-  std::vector<double> steps;
+/// The decode steps of a run.
+struct Decoded {
+  std::vector<double> seconds;  ///< sorted
+  engine::ExpertCounts experts;
+  std::vector<int64_t> experts_read;  ///< by each step
+  double walked = 0;                  ///< bytes of weights that a step's CPU products walked over, on average
+};
+
+/// Decode steps with their greedy sampling; the first eight are left out where there are more.
+Result<Decoded> decode(engine::Runner& runner, Running& running, int count) {
+  Decoded decoded;
+  const int warm = std::min(8, count - 1);
   const std::vector<kernels::RowSampling> greedy(running.ids.size(), greedy_row());
+  engine::ExpertCounts first, before;
+  uint64_t walked = 0;
   for (int step = 0; step < count; ++step) {
+    before = runner.ops().expert_counts();
+    if (step == warm) first = before, walked = kernels::qmatmul_bytes_walked();
     const double begin = now();
     exec::Batch batch;
     for (size_t s = 0; s < running.ids.size(); ++s)
@@ -82,15 +96,19 @@ Result<std::vector<double>> decode(engine::Runner& runner, Running& running, int
     GALVANI_TRY(const exec::Act logits, runner.forward(batch));
     GALVANI_TRY(const auto tokens, runner.ops().sample(logits, greedy));
     for (size_t s = 0; s < running.ids.size(); ++s) running.last[s] = tokens[s].id;
-    steps.push_back(now() - begin);
+    if (step < warm) continue;
+    decoded.seconds.push_back(now() - begin);
+    const int64_t read = engine::experts_read(engine::counted_since(before, runner.ops().expert_counts()));
+    if (read > 0) decoded.experts_read.push_back(read);
   }
-  steps.erase(steps.begin(), steps.begin() + std::min<std::ptrdiff_t>(8, std::ssize(steps) - 1));
-  std::sort(steps.begin(), steps.end());
-  return steps;
+  decoded.walked = static_cast<double>(kernels::qmatmul_bytes_walked() - walked) / (count - warm);
+  if (!decoded.experts_read.empty()) decoded.experts = engine::counted_since(first, runner.ops().expert_counts());
+  std::sort(decoded.seconds.begin(), decoded.seconds.end());
+  return decoded;
 }
 
 /// Weights, and keys and values of the sequences half-way through.
-double bytes_of_a_step(engine::Runner& runner, const ModelBenchOptions& sizes) {
+double bytes_of_a_step(engine::Runner& runner, const ModelBenchOptions& sizes, const Decoded& decoded) {
   const double context = sizes.prompt + sizes.steps / 2.0;
   double kv = 0;
   for (const auto& group : runner.state().spec().groups) {
@@ -98,7 +116,29 @@ double bytes_of_a_step(engine::Runner& runner, const ModelBenchOptions& sizes) {
     kv += seen * group.layers * group.kv_heads * (group.k_dim + group.v_dim) *
           static_cast<double>(dtype_bytes(runner.state().options().kv_dtype));
   }
-  return static_cast<double>(runner.info().step_bytes) + kv * sizes.sequences;
+  const bool walked = !decoded.experts_read.empty() && decoded.walked > 0;
+  return (walked ? decoded.walked : static_cast<double>(runner.info().step_bytes)) + kv * sizes.sequences;
+}
+
+/// How many experts a step read, and how evenly they were used: "" without experts.
+std::string expert_text(const ModelRecord& r, const std::string& label) {
+  if (r.experts_read.empty()) return "";
+  std::vector<int64_t> read = r.experts_read;
+  std::sort(read.begin(), read.end());
+  const auto layers = engine::expert_use(r.experts);
+  int64_t all = 0;
+  for (const engine::ExpertUse& layer : layers) all += layer.experts;
+  std::string text = fmt::format(
+      "{}experts read a step: {} of {} in {} layers (median, {} to {}); the busiest served {:.1f} % of its layer's "
+      "tokens\n",
+      label, read[read.size() / 2], all, layers.size(), read.front(), read.back(),
+      100 * engine::busiest_share(r.experts));
+  const std::string table = engine::expert_use_table(r.experts);
+  for (size_t at = 0, end = 0; at < table.size(); at = end + 1) {
+    end = table.find('\n', at);
+    text += label + table.substr(at, end - at) + "\n";
+  }
+  return text;
 }
 
 /// What every line of a record of random weights begins with.
@@ -125,8 +165,11 @@ Result<ModelRecord> bench_model(ModelBenchOptions options) {
   }
   GALVANI_TRY(Running running, start(*runner, options));
   record.prefill_seconds = running.prefill_seconds;
-  GALVANI_TRY(record.step_seconds, decode(*runner, running, options.steps));
-  record.step_bytes = bytes_of_a_step(*runner, options);
+  GALVANI_TRY(Decoded decoded, decode(*runner, running, options.steps));
+  record.step_bytes = bytes_of_a_step(*runner, options, decoded);
+  record.step_seconds = std::move(decoded.seconds);
+  record.experts = std::move(decoded.experts);
+  record.experts_read = std::move(decoded.experts_read);
   record.info = runner->info();
   record.times = runner->load_times();
   record.graphs = runner->ops().graphs();
@@ -154,7 +197,7 @@ std::string model_record_text(const ModelRecord& r) {
   if (r.read_ceiling_gbps > 0)
     text += fmt::format(", {:.1f} % of the {:.0f} GB/s read ceiling measured in this run",
                         100 * r.step_bytes / r.step() / 1e9 / r.read_ceiling_gbps, r.read_ceiling_gbps);
-  text += "\n";
+  text += "\n" + expert_text(r, label);
   for (const GraphInfo& graph : r.graphs) {
     text += fmt::format("{}graph of {}: {} nodes, {} replays:", label, graph.rows, graph.nodes, graph.replays);
     for (const auto& [name, count] : graph.kernels) text += fmt::format(" {} {}", count, name);
@@ -184,6 +227,9 @@ std::string model_record_json(const ModelRecord& r) {
                                  {"step_bytes", r.step_bytes},
                                  {"read_ceiling_gbps", r.read_ceiling_gbps},
                                  {"step_seconds", r.step_seconds}};
+  if (!r.experts_read.empty())
+    json["experts"] = {
+        {"read", r.experts_read}, {"busiest_share", engine::busiest_share(r.experts)}, {"tokens", r.experts}};
   json["graphs"] = nlohmann::ordered_json::array();
   for (const GraphInfo& graph : r.graphs) {
     nlohmann::ordered_json entry = {{"rows", graph.rows}, {"nodes", graph.nodes}, {"replays", graph.replays}};

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/expert_use.h"
 #include "galvani/engine.h"
 
 namespace galvani::bench {
@@ -25,9 +26,15 @@ struct ModelRecord {
   int prompt = 0, sequences = 0;
   double load_seconds = 0, prefill_seconds = 0;
   std::vector<double> step_seconds;  ///< ascending
-  double step_bytes = 0;             ///< weights, and keys and values half-way through
-  double read_ceiling_gbps = 0;      ///< 0: not measured
+  /// Weights, and keys and values half-way through. Of a mixture on the CPU the weights that its products walked over,
+  /// else what one sequence's step reads.
+  double step_bytes = 0;
+  double read_ceiling_gbps = 0;  ///< 0: not measured
   std::vector<GraphInfo> graphs;
+  /// Of a mixture of experts, over the steps that count: tokens by expert, and how many experts each step read over all
+  /// layers. Empty for other models.
+  engine::ExpertCounts experts;
+  std::vector<int64_t> experts_read;
 
   double step() const { return step_seconds[step_seconds.size() / 2]; }
 };

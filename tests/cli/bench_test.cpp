@@ -14,7 +14,7 @@ TEST(Bench, WithoutAGpuItSaysWhyItCannotAnswer) {
   if (state.kind == cuda::DriverState::Kind::kNoCudaInBuild) {
     for (const char* words : {"built without its CUDA backend", "cmake --preset cuda-release"})
       EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
-    EXPECT_EQ(outcome.err.find("--device"), std::string::npos) << "bench has no such flag: " << outcome.err;
+    EXPECT_EQ(outcome.err.find("--device"), std::string::npos) << outcome.err;
     return;
   }
   EXPECT_NE(outcome.err.find("there is no GPU to time: " + state.message), std::string::npos) << outcome.err;
@@ -38,6 +38,35 @@ TEST(Bench, BadCasesAreUsageErrorsThatSayWhatIsAllowed) {
             std::string::npos);
   EXPECT_EQ(run({"bench", "--kernels", "--act", "f32"}).code, 2);
   EXPECT_EQ(run({"bench"}).code, 2);
+}
+
+/// Two layers of eight experts, of which a token takes two: counts that follow from that alone.
+TEST(Bench, AMixtureSaysWhichExpertsWereRead) {
+  const Scratch scratch;
+  const auto bench = [&](const std::string& model, int sequences) {
+    const Outcome outcome =
+        run({"bench", "-m", model_data(model), "--device", "cpu", "-t", "1", "--act", "f32", "--prompt-tokens", "8",
+             "--steps", "20", "--sequences", std::to_string(sequences), "--json", scratch / "out.json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return std::pair{outcome.out, nlohmann::json::parse(read_file(scratch / "out.json"))};
+  };
+  const auto [text, json] = bench("hf/qwen3_moe", 1);
+  EXPECT_NE(text.find("experts read a step: 4 of 16 in 2 layers (median, 4 to 4)"), std::string::npos) << text;
+  EXPECT_NE(text.find("tokens by expert"), std::string::npos) << text;
+  ASSERT_EQ(json["experts"]["read"], std::vector<int>(12, 4)) << "the first eight steps do not count";
+  for (const int layer : {1, 2}) {
+    uint64_t total = 0;
+    for (const auto& count : json["experts"]["tokens"][layer]) total += count.get<uint64_t>();
+    EXPECT_EQ(total, 12u * 2);
+  }
+  EXPECT_GE(json["experts"]["busiest_share"].get<double>(), 1.0 / 8);
+  EXPECT_LE(json["experts"]["busiest_share"].get<double>(), 0.5);
+  // More sequences read more experts, and their bytes are counted.
+  const auto many = bench("hf/qwen3_moe", 8).second;
+  EXPECT_GT(many["experts"]["read"][0], 4);
+  EXPECT_LE(many["experts"]["read"][0], 16);
+  EXPECT_GT(many["step_bytes"], json["step_bytes"]);
+  EXPECT_FALSE(bench("hf/llama", 1).second.contains("experts"));
 }
 
 }  // namespace
