@@ -10,6 +10,7 @@
 #include "engine/runner.h"
 #include "exec/recording_ops.h"
 #include "models/model.h"
+#include "quant/synthetic_checkpoint.h"
 
 namespace galvani::cli {
 namespace {
@@ -151,7 +152,8 @@ Status inspect(const InspectFlags& flags) {
   constexpr const char* kFormats[] = {"Hugging Face safetensors", "MLX safetensors", "GGUF"};
   put("{}\n", path);
   if (checkpoint->synthetic()) put("  SYNTHETIC WEIGHTS: random; its rates mean something, its output nothing\n");
-  put("  family {}, {}\n", info.family, kFormats[static_cast<int>(checkpoint->format())]);
+  put("  family {}, {}\n", info.family,
+      quant::synthetic_folder(path) ? "no files" : kFormats[static_cast<int>(checkpoint->format())]);
   put("  layers {}, hidden {}, intermediate {}, heads {}, kv heads {}, vocabulary {}, context {}\n", info.layers,
       info.hidden, number("intermediate_size"), number("num_attention_heads"), number("num_key_value_heads"),
       info.vocab, info.context);

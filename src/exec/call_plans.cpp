@@ -142,6 +142,16 @@ Status choose_arm(GpuChoice& choice, const std::string& op, const std::string& a
   return {};
 }
 
+/// What no kernel is written for.
+const char* not_on_cuda(Call::Kind kind) {
+  switch (kind) {
+    case Call::Kind::kExperts: return "one matrix an expert or head is not on CUDA yet";
+    case Call::Kind::kGatedDelta: return "the gated delta net is not on CUDA yet";
+    case Call::Kind::kLatentAttention: return "latent attention is not on CUDA yet";
+    default: return "";
+  }
+}
+
 }  // namespace
 
 Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, const OpsOptions& options, DType kv) {
@@ -162,9 +172,9 @@ Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, co
 std::string cuda_call_plan(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
   switch (call.kind) {
     case Call::Kind::kProduct: return product_plan(caps, call, choice);
-    case Call::Kind::kExperts: return "no GPU plan: experts run on the CPU alone so far";
-    case Call::Kind::kGatedDelta: return "no GPU plan: the gated delta net runs on the CPU alone so far";
-    case Call::Kind::kLatentAttention: return "no GPU plan: latent attention runs on the CPU alone so far";
+    case Call::Kind::kExperts:
+    case Call::Kind::kGatedDelta:
+    case Call::Kind::kLatentAttention: return fmt::format("refused: {}", not_on_cuda(call.kind));
     case Call::Kind::kAttention: return kernels::attention_cuda_plan_str(caps, shape_of(call, choice), call.rows);
   }
   return "?";
@@ -176,12 +186,17 @@ std::string cuda_call_refusal(const DeviceCaps& caps, const Call& call, const Gp
     case Call::Kind::kAttention: return attention_refusal(caps, call, choice);
     case Call::Kind::kExperts:
     case Call::Kind::kGatedDelta:
-    case Call::Kind::kLatentAttention: return cuda_call_plan(caps, call, choice);
+    case Call::Kind::kLatentAttention: return not_on_cuda(call.kind);
   }
   return "?";
 }
 
 Status check_gpu_calls(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
+  // What is not on CUDA at all comes first: it says more than the first of its products.
+  for (const Call& call : calls)
+    if (call.kind == Call::Kind::kLatentAttention || call.kind == Call::Kind::kGatedDelta)
+      return fail(ErrorCode::kUnsupported, "{} of layer {}: {}; run with --device cpu", call.name, call.layer,
+                  cuda_call_refusal(caps, call, choice));
   bool quantized = false;
   for (const Call& call : calls) {
     if (call.kind == Call::Kind::kProduct)

@@ -73,7 +73,7 @@ TEST(Inspect, SaysWhetherTheModelWouldRunOnAPart) {
   // No attention below 7.5: two layers of eleven calls in all.
   expect_words("hf/llama", {"--device", "v100"},
                {"verdict: DOES NOT RUN THERE: 2 of a step's 11 calls have no CUDA kernel",
-                "    attention (2): refused: ", "built for 7.5", "Instead: take --device cpu"});
+                "    attention (2): refused: ", "built for 7.5", "Instead: --device auto takes the CPU"});
   // Packed products are refused there as well.
   expect_words("mlx/llama-4-64-affine", {"--device", "v100"}, {"DOES NOT RUN THERE: 11 of a step's 11 calls"});
   // Operations that the backend lacks: the model does not load, and auto falls back.

@@ -53,9 +53,9 @@ TEST(GpuCheck, VoltaIsRefusedAtLoadWithTheReason) {
 }
 
 TEST(GpuCheck, FamiliesThatAreNotOnCudaYetAreRefusedByName) {
-  expect_refusal(check("hf/mixtral", "h200"), {"experts run on the CPU alone so far"});
-  expect_refusal(check("hf/qwen3_5", "h200"), {"gated delta"});
-  expect_refusal(check("hf/deepseek_v3", "h200"), {"latent attention"});
+  expect_refusal(check("hf/mixtral", "h200"), {"one matrix an expert or head is not on CUDA yet"});
+  expect_refusal(check("hf/qwen3_5", "h200"), {"gated delta net of layer 0", "not on CUDA yet", "--device cpu"});
+  expect_refusal(check("hf/deepseek_v3", "h200"), {"latent attention of layer 0", "not on CUDA yet"});
 }
 
 TEST(GpuCheck, AForcedArmMustRunEveryStep) {

@@ -76,8 +76,9 @@ TEST_F(Synthetic, ABlockHoldsWhatTheWholeHoldsAndGainIsAboutOne) {
     for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], whole[(37 + i / 128) * 256 + 64 + i % 128]) << i;
     double squares = 0;
     for (const float w : whole) squares += double{w} * w;
-    // Uniform codes on ±√(3 / cols); two bits have four levels, whose variance is 5/3 of that.
-    EXPECT_NEAR(squares / 100, bits == 2 ? 5.0 / 3 : 1.0, 0.25) << bits;
+    // 2^bits levels on ±√(3 / cols): the variance of L even levels is (L + 1) / (L − 1) of the uniform one's.
+    const double levels = 1 << bits;
+    EXPECT_NEAR(squares / 100, (levels + 1) / (levels - 1), 0.08) << bits;
     EXPECT_NE(bytes_of(**checkpoint->matrix("another", 100, 256), 0, 100, 0, 256), bytes_of(**matrix, 0, 100, 0, 256));
   }
 }
