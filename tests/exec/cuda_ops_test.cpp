@@ -87,9 +87,9 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_F(CudaSmallOps, NormsOverAllHeadsAreTheCpus) {
   for (const bool bias : {false, true}) {
-    const auto wanted = attend(*cpu(false), true, bias, 1);
-    EXPECT_LT(distance(attend(*gpu(false), true, bias, 1), wanted), 3e-3) << "f16 pages and activations";
-    EXPECT_GT(distance(attend(*gpu(false), false, bias, 1), wanted), 3e-2) << "a norm a head is something else";
+    const auto wanted = attend(*cpu(false), true, bias, 0.1f);
+    EXPECT_LT(distance(attend(*gpu(false), true, bias, 0.1f), wanted), 3e-3) << "f16 pages and activations";
+    EXPECT_GT(distance(attend(*gpu(false), false, bias, 0.1f), wanted), 3e-2) << "a norm a head is something else";
   }
 }
 
@@ -107,7 +107,10 @@ TEST_F(CudaSmallOps, CountsWhatTheCpuCountsAndChangesNoBit) {
     EXPECT_EQ(got[i].saturated, wanted[i].saturated) << i;
   }
   EXPECT_GT(wanted.back().saturated, 0u);
-  EXPECT_EQ(attend(*gpu(true), true, true, 1), attend(*gpu(false), true, true, 1));
+  // What is counted waits for its product in f32, and is rounded then: to what it is without counting.
+  auto counted = attend(*gpu(true), true, true, 0.1f);
+  for (float& value : counted) value = f16_to_f32(f32_to_f16(value));
+  EXPECT_EQ(counted, attend(*gpu(false), true, true, 0.1f));
 }
 
 // Every way to the device gives a16_pack's bytes: rows packed there, streams of no whole words packed here, several
