@@ -179,8 +179,9 @@ TEST(A16FloatPack, WholeMatricesComeBackBitForBit) {
     const bool nvfp4 = kind == MatrixKind::kNvfp4;
     // 48 rows and a tail; columns end inside a unit.
     const int64_t rows = 53, cols = nvfp4 ? 208 : 224;
-    const MemoryMatrix source = MemoryMatrix::float_random(rows, cols, kind, nvfp4 ? -9 : -20, nvfp4 ? 8 : -2,
-                                                           seed + static_cast<uint64_t>(kind));
+    const MemoryMatrix source =
+        MemoryMatrix::float_random(rows, cols, kind, nvfp4 ? -9 : -20, nvfp4 ? 8 : -2, MemoryMatrix::Codes::kUniform,
+                                   seed + static_cast<uint64_t>(kind));
     for (const auto& [r0, r1] : {std::pair<int64_t, int64_t>{0, rows}, {5, 30}}) {
       SCOPED_TRACE(quant::matrix_kind_name(kind));
       const Packed p = pack(source, r0, r1);
@@ -223,12 +224,14 @@ TEST(A16FloatPack, EveryCodeTimesEveryScaleOfAFile) {
 
 TEST(A16FloatPack, ScalesFarApartStayRightAndSayWhatIsNotExact) {
   for (MatrixKind kind : {MatrixKind::kMxfp4, MatrixKind::kMxfp8}) {
-    const MemoryMatrix wide = MemoryMatrix::float_random(32, 256, kind, -50, -4, fresh_seed());
+    const MemoryMatrix wide =
+        MemoryMatrix::float_random(32, 256, kind, -50, -4, MemoryMatrix::Codes::kUniform, fresh_seed());
     const Packed p = pack(wide, 0, 32);
     EXPECT_TRUE(p.form.exact_bf16);
     EXPECT_FALSE(p.form.exact_f16);
     expect_same(wide, p, 0, 32);
-    const MemoryMatrix wider = MemoryMatrix::float_random(32, 256, kind, -100, 100, fresh_seed());
+    const MemoryMatrix wider =
+        MemoryMatrix::float_random(32, 256, kind, -100, 100, MemoryMatrix::Codes::kUniform, fresh_seed());
     std::vector<std::byte> bytes(p.bytes.size());
     const auto refused = a16_float_pack(wider, 0, 32, bytes);
     ASSERT_FALSE(refused);
@@ -236,13 +239,17 @@ TEST(A16FloatPack, ScalesFarApartStayRightAndSayWhatIsNotExact) {
     EXPECT_NE(refused.error().message.find("do not fit into one byte"), std::string::npos) << refused.error().message;
     // Scales as a model has them need no factor of their own in mxfp4 and the same one in all of mxfp8.
     for (int highest : {-8, -6, -3})
-      EXPECT_EQ(pack(MemoryMatrix::float_random(32, 256, kind, highest - 5, highest, fresh_seed()), 0, 32).form.factor,
+      EXPECT_EQ(pack(MemoryMatrix::float_random(32, 256, kind, highest - 5, highest, MemoryMatrix::Codes::kUniform,
+                                                fresh_seed()),
+                     0, 32)
+                    .form.factor,
                 kind == MatrixKind::kMxfp4 ? 1.0f : 0x1p-8f);
   }
 }
 
 TEST(A16FloatPack, RefusesWhatIsNoFloatCode) {
-  MemoryMatrix source = MemoryMatrix::float_random(16, 64, MatrixKind::kMxfp4, -4, -4, 1);
+  MemoryMatrix source =
+      MemoryMatrix::float_random(16, 64, MatrixKind::kMxfp4, -4, -4, MemoryMatrix::Codes::kUniform, 1);
   std::vector<std::byte> bytes(static_cast<size_t>(a16_bytes(kA16Mxfp4, 16, 64)));
   EXPECT_EQ(bytes.size(), 544u);
   source.values_[70] = std::numeric_limits<float>::quiet_NaN();

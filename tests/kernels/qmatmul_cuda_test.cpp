@@ -119,14 +119,17 @@ class QmatmulCudaTest : public ::testing::Test {
     return rows;
   }
 
+  /// any_order: the bound that holds for every order of a sum and all data, K·u·Σ|w·x|; for sums of few large terms,
+  /// which the usual one is not made for.
   void expect_product(const MemoryMatrix& source, const std::vector<float>& x, int64_t m, const std::vector<float>& y,
-                      Arithmetic arithmetic, const Layout& layout, int64_t most_rows) {
+                      Arithmetic arithmetic, const Layout& layout, int64_t most_rows, bool any_order = false) {
     // Float codes are exact in every arm that takes them.
     const bool floats = source.kind() != quant::MatrixKind::kAffine;
     const bool few = qmatmul_cuda_is_few(last_plan.arm), exact = few || floats;
     const DType type = type_of(arithmetic);
     const int64_t n = source.rows(), k = source.cols();
-    const double u = 0x1p-24, factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(k)) / 16);
+    const double usual = 4 * std::max(1.0, std::sqrt(static_cast<double>(k)) / 16);
+    const double u = 0x1p-24, factor = any_order ? static_cast<double>(k) : usual;
     const double u_weight = arithmetic == Arithmetic::kF16 ? 0x1p-10 : 0x1p-7;
     const double u_out = layout.y_16 ? u_weight / 2 : u;
     std::vector<double> w(static_cast<size_t>(k));
@@ -334,10 +337,10 @@ TEST_F(QmatmulCudaTest, AddsToWhatIsThere) {
 
 constexpr quant::MatrixKind kFloatKinds[] = {quant::MatrixKind::kMxfp4, quant::MatrixKind::kNvfp4,
                                              quant::MatrixKind::kMxfp8};
-/// Scales as models have them; nvfp4's are E4M3.
+/// Scales about as far apart as models have them.
 MemoryMatrix float_matrix(int64_t n, int64_t k, quant::MatrixKind kind, uint64_t seed) {
-  const bool nvfp4 = kind == quant::MatrixKind::kNvfp4, mxfp8 = kind == quant::MatrixKind::kMxfp8;
-  return MemoryMatrix::float_random(n, k, kind, nvfp4 ? -9 : mxfp8 ? -18 : -9, nvfp4 ? 8 : mxfp8 ? -10 : -3, seed);
+  const int lowest = kind == quant::MatrixKind::kMxfp8 ? -16 : -8;
+  return MemoryMatrix::float_random(n, k, kind, lowest, lowest + 3, MemoryMatrix::Codes::kNormal, seed);
 }
 
 /// Small enough for compute-sanitizer too. Columns that end inside a unit.
@@ -363,12 +366,12 @@ TEST_F(QmatmulCudaTest, SmallFloatCodesOnEveryArm) {
 }
 
 TEST_F(QmatmulCudaTest, FloatCodesAtRealShapes) {
-  const std::pair<int64_t, int64_t> shapes[] = {{2880, 2880}, {5760, 2880}, {704, 2112}, {48, 2048}, {1024, 8192}};
+  const std::pair<int64_t, int64_t> shapes[] = {{2880, 2880}, {704, 2112}, {48, 2048}};
   for (quant::MatrixKind kind : kFloatKinds)
     for (const auto& [n, k] : shapes) {
       const MemoryMatrix source = float_matrix(n, k, kind, random());
       const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
-      for (int64_t m : {1, 2, 7, 8, 9, 64, 65, 300}) {
+      for (int64_t m : {1, 7, 8, 9, 65, 130}) {
         const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
         product->options().forced = -1;
         expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, 40);
@@ -386,7 +389,11 @@ TEST_F(QmatmulCudaTest, FloatCodesAtRealShapes) {
 TEST_F(QmatmulCudaTest, OneHotInputsGiveFloatWeightsExactly) {
   for (quant::MatrixKind kind : kFloatKinds) {
     const int64_t n = 32, k = 192;
-    const MemoryMatrix source = float_matrix(n, k, kind, random());
+    // All that an E4M3 scale can be, and E8M0 scales as far apart as f16 allows.
+    const bool nvfp4 = kind == quant::MatrixKind::kNvfp4, mxfp8 = kind == quant::MatrixKind::kMxfp8;
+    const int lowest = nvfp4 ? -9 : -23, highest = nvfp4 ? 8 : mxfp8 ? -1 : 1;
+    const MemoryMatrix source =
+        MemoryMatrix::float_random(n, k, kind, lowest, highest, MemoryMatrix::Codes::kUniform, random());
     const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
     for (Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
       for (QmatmulCudaArm arm : kArms) {
@@ -409,7 +416,7 @@ TEST_F(QmatmulCudaTest, OneHotInputsGiveFloatWeightsExactly) {
 TEST_F(QmatmulCudaTest, FloatScalesFarApartAndAFactor) {
   const int64_t n = 48, k = 256;
   for (quant::MatrixKind kind : {quant::MatrixKind::kMxfp4, quant::MatrixKind::kMxfp8}) {
-    const MemoryMatrix wide = MemoryMatrix::float_random(n, k, kind, -50, -4, random());
+    const MemoryMatrix wide = MemoryMatrix::float_random(n, k, kind, -50, -4, MemoryMatrix::Codes::kUniform, random());
     const CudaMatrix w = qmatmul_cuda_upload(*stream, wide, 0, n).value();
     for (QmatmulCudaArm arm : {QmatmulCudaArm::kWgmma, QmatmulCudaArm::kExpand})
       EXPECT_FALSE(can(arm, w, 65, Arithmetic::kF16)) << qmatmul_cuda_arm_name(arm);
@@ -418,7 +425,7 @@ TEST_F(QmatmulCudaTest, FloatScalesFarApartAndAFactor) {
         for (int64_t m : {5, 65}) {
           if (!can(arm, w, m, arithmetic)) continue;
           const std::vector<float> x = random_x(m * k, arithmetic);
-          expect_product(wide, x, m, run(w, x, m, arithmetic), arithmetic, {}, n);
+          expect_product(wide, x, m, run(w, x, m, arithmetic), arithmetic, {}, n, true);
           if (HasFailure()) return;
         }
   }

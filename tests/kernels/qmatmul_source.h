@@ -1,5 +1,6 @@
 #pragma once
 /// Weight matrices in memory for the qmatmul tests, with an unpacking of their own (from codes kept one a byte).
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
@@ -81,13 +82,18 @@ class MemoryMatrix final : public quant::MatrixSource {
     return m;
   }
 
-  /// kMxfp4, kMxfp8, kNvfp4: random codes (no NaN) times a scale a group, 2^lowest to 2^highest; nvfp4's have a
-  /// mantissa and must lie in [2^-9, 2^8]. Some groups are zeros.
+  /// How float codes are drawn: every code alike (in E4M3 that is every power of two alike, and a sum is mostly its
+  /// largest terms), or as normal weights are encoded.
+  enum class Codes { kUniform, kNormal };
+
+  /// kMxfp4, kMxfp8, kNvfp4: codes (no NaN) times a scale a group, 2^lowest to 2^highest; nvfp4's have a mantissa and
+  /// must lie in [2^-9, 2^8]. Some groups are zeros.
   static MemoryMatrix float_random(int64_t rows, int64_t cols, quant::MatrixKind kind, int lowest, int highest,
-                                   uint64_t seed) {
+                                   Codes codes, uint64_t seed) {
     const bool mxfp8 = kind == quant::MatrixKind::kMxfp8, nvfp4 = kind == quant::MatrixKind::kNvfp4;
     MemoryMatrix m(rows, cols, kind, mxfp8 ? 8 : 4, nvfp4 ? 16 : 32, DType::kU8);
     std::mt19937_64 rng(seed);
+    std::normal_distribution<float> normal;
     float scale = 0;
     bool zeros = false;
     for (int64_t i = 0; i < rows * cols; ++i) {
@@ -101,6 +107,12 @@ class MemoryMatrix final : public quant::MatrixSource {
       const auto code = static_cast<uint8_t>(rng());
       float value =
           mxfp8 ? quant::e4m3((code & 0x7f) == 0x7f ? uint8_t{0x7e} : code) : quant::kE2M1Doubled[code & 15] * 0.5f;
+      if (codes == Codes::kNormal) {
+        const float wanted = normal(rng) * (mxfp8 ? 100.0f : 2.0f);
+        const int exponent = std::max(std::ilogb(wanted), mxfp8 ? -6 : 0), bits = mxfp8 ? 3 : 1;
+        value = std::ldexp(std::nearbyint(std::ldexp(wanted, bits - exponent)), exponent - bits);
+        value = std::clamp(value, mxfp8 ? -448.0f : -6.0f, mxfp8 ? 448.0f : 6.0f);
+      }
       if (zeros) value *= 0.0f;
       m.values_.push_back(scale * value);
     }
