@@ -64,6 +64,13 @@ std::set<std::string> kernels_without_a_choice() {
       "sample_edit_sm70",
       "sample_pick_sm70",
       "sample_scan_sm70",
+      // For measuring alone.
+      "attention_decode_ring_bf16_d128_sm90",
+      "attention_decode_ring_bf16_d256_sm90",
+      "attention_decode_ring_bf16_d64_sm90",
+      "attention_decode_ring_f16_d128_sm90",
+      "attention_decode_ring_f16_d256_sm90",
+      "attention_decode_ring_f16_d64_sm90",
       // For QmatmulCudaTuning alone, until they have been measured.
       "qmatmul_one_q2_bf16_c4_sm90",
       "qmatmul_one_q2_f16_c4_sm90",

@@ -72,6 +72,28 @@ constexpr AttentionCudaChoice plan_attention_decode(const DeviceCaps& caps, cons
   return choice;
 }
 
+/// The same with pages by bulk copies (attention_decode_ring.cuh): up to 192 KiB under way on a multiprocessor instead
+/// of what registers hold. Not timed yet, so nothing chooses it by itself.
+constexpr AttentionCudaChoice plan_attention_decode_ring(const DeviceCaps& caps, const AttentionCudaShape& shape) {
+  using namespace attention_plan;
+  if (const char* reason = matrix_refusal(caps, shape)) return refuse(reason);
+  if (!caps.has(Feature::kBulkCopy)) return refuse("this part has no bulk copies (from 9.0 on)");
+  constexpr const char* kNames[2][3] = {{"attention_decode_ring_f16_d64_sm90", "attention_decode_ring_f16_d128_sm90",
+                                         "attention_decode_ring_f16_d256_sm90"},
+                                        {"attention_decode_ring_bf16_d64_sm90", "attention_decode_ring_bf16_d128_sm90",
+                                         "attention_decode_ring_bf16_d256_sm90"}};
+  constexpr int kStages[3] = {4, 3, 3}, kBlocks[3] = {3, 2, 1};  // attention_ring_sm90.cu
+  AttentionCudaChoice choice;
+  const int width = width_index(shape.k_dim);
+  choice.kernel = kNames[shape.kv == DType::kBF16][width];
+  choice.rows = 1;
+  choice.threads = 32 * kAttentionWarps;
+  choice.shared_bytes = kStages[width] * 2 * 64 * shape.k_dim * 2 + kAttentionWarps * 8 * (shape.v_dim + 4 + 2) * 4;
+  choice.blocks_per_sm = kBlocks[width];
+  if (choice.shared_bytes + 128 > caps.smem_optin) return refuse("a ring of pages does not fit shared memory");
+  return choice;
+}
+
 /// wgmma where there is one and the longest chunk fills more than half a tile of it; else full tiles when the longest
 /// chunk fills one and shared memory allows it, else half ones. All three give the same bits.
 constexpr AttentionCudaChoice plan_attention_tiles(const DeviceCaps& caps, const AttentionCudaShape& shape,
