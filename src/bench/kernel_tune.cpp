@@ -280,6 +280,9 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
       record.cases.push_back(std::move(result));
     }
   }
+  if (given.cases.empty()) {
+    for (AttentionTuneCase& c : record.attention = attention_tune_cases()) GALVANI_TRY_VOID(tune_attention(session, c));
+  }
   return record;
 }
 

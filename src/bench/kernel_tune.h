@@ -26,9 +26,26 @@ struct TuneCase {
   std::vector<TuneRow> rows;
 };
 
+/// Decode of `batch` sequences of `length` tokens, bf16; the time is that of the segments and their merge.
+struct AttentionTuneRow {
+  std::string kernel;
+  int segment = 0;      ///< tokens
+  bool chosen = false;  ///< what the plan would run
+  double worst = 0;     ///< largest error over its bound
+  Timing time;
+  std::string failure;
+};
+struct AttentionTuneCase {
+  int dim = 0, batch = 0, heads = 0, kv_heads = 0, length = 0;
+  int64_t bytes = 0;  ///< keys and values
+  Timing read;
+  std::vector<AttentionTuneRow> rows;
+};
+
 struct TuneRecord {
   KernelRecord machine;  ///< without rows
   std::vector<TuneCase> cases;
+  std::vector<AttentionTuneCase> attention;
 };
 
 /// Tokens 1 to 256 of the goals' shapes; above, tiles are the old ones.
@@ -37,8 +54,16 @@ std::vector<KernelCase> tune_cases();
 /// What could run `what` on such a device, the plan's own choice first.
 std::vector<TuneRow> tune_candidates(const DeviceCaps& caps, const KernelCase& what, kernels::Arithmetic arithmetic);
 
-/// Errors: kUnsupported when there is no GPU to ask. A wrong result is a row with a failure, not an error.
+/// 34 to 268 MB of keys and values.
+std::vector<AttentionTuneCase> attention_tune_cases();
+
+/// Products, and without --case decode of attention too. Errors: kUnsupported when there is no GPU to ask. A wrong
+/// result is a row with a failure, not an error.
 Result<TuneRecord> tune_kernels(const KernelBenchOptions& options);
+
+class KernelSession;
+/// Fills in everything that is measured.
+Status tune_attention(KernelSession& session, AttentionTuneCase& c);
 
 /// The best few launches of each case with what the plan would have taken.
 std::string tune_record_markdown(const TuneRecord& record);

@@ -62,6 +62,31 @@ std::string tune_record_markdown(const TuneRecord& r) {
     text += fmt::format("| {} | {} launches, {} wrong; plain read {:.2f} us | | | | |\n", what_of(c.what),
                         c.rows.size(), wrong, c.read.median);
   }
+  if (r.attention.empty()) return text;
+  text +=
+      "\n| decode, bf16 | kernel | segment | us (low–high) | of the read ceiling | of a plain read "
+      "|\n|---|---|---|---|---|---|\n";
+  for (const AttentionTuneCase& c : r.attention) {
+    const std::string what = fmt::format("d{} {}×{} tokens {}/{} heads, {:.0f} MB", c.dim, c.batch, c.length, c.heads,
+                                         c.kv_heads, static_cast<double>(c.bytes) * 1e-6);
+    std::vector<const AttentionTuneRow*> rows;
+    for (const AttentionTuneRow& row : c.rows) {
+      if (row.failure.empty())
+        rows.push_back(&row);
+      else
+        text += fmt::format("| {} | {} | {} | FAILED: {} | | |\n", what, row.kernel, row.segment, row.failure);
+    }
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const auto* a, const auto* b) { return a->time.median < b->time.median; });
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const AttentionTuneRow& row = *rows[i];
+      if (i >= kShown && !row.chosen) continue;
+      text += fmt::format("| {} | {}{} | {} | {:.2f} ({:.2f}–{:.2f}) | {:.1f} % | {:.1f} % |\n", what,
+                          row.chosen ? "= " : "", row.kernel, row.segment, row.time.median, row.time.low, row.time.high,
+                          1e-1 * static_cast<double>(c.bytes) / row.time.median / machine.read_ceiling_gbps,
+                          100 * c.read.median / row.time.median);
+    }
+  }
   return text;
 }
 
@@ -100,6 +125,26 @@ std::string tune_record_json(const TuneRecord& r) {
                      {"cublas_us", c.cublas.median},
                      {"rows", std::move(rows)}});
   }
+  json attention = json::array();
+  for (const AttentionTuneCase& c : r.attention) {
+    json rows = json::array();
+    for (const AttentionTuneRow& row : c.rows) {
+      json j{{"kernel", row.kernel}, {"segment", row.segment}, {"chosen", row.chosen}, {"error_over_bound", row.worst}};
+      if (row.failure.empty())
+        j["median_us"] = row.time.median, j["low_us"] = row.time.low, j["high_us"] = row.time.high;
+      else
+        j["failure"] = row.failure;
+      rows.push_back(std::move(j));
+    }
+    attention.push_back({{"dim", c.dim},
+                         {"batch", c.batch},
+                         {"heads", c.heads},
+                         {"kv_heads", c.kv_heads},
+                         {"length", c.length},
+                         {"bytes", c.bytes},
+                         {"read_us", c.read.median},
+                         {"rows", std::move(rows)}});
+  }
   const KernelRecord& m = r.machine;
   return json{{"kind", "kernel_tuning"},
               {"device", m.device},
@@ -109,7 +154,8 @@ std::string tune_record_json(const TuneRecord& r) {
               {"dependent_launch", m.dependent_launch},
               {"read_ceiling_gbps", m.read_ceiling_gbps},
               {"cublas_tflops", m.cublas_tflops},
-              {"cases", std::move(cases)}}
+              {"cases", std::move(cases)},
+              {"attention", std::move(attention)}}
       .dump(1);
 }
 

@@ -112,6 +112,9 @@ int run_tune(const BenchFlags& flags, const bench::KernelBenchOptions& options) 
   for (const bench::TuneCase& c : record->cases)
     for (const bench::TuneRow& row : c.rows)
       if (!row.failure.empty()) return kNo;
+  for (const bench::AttentionTuneCase& c : record->attention)
+    for (const bench::AttentionTuneRow& row : c.rows)
+      if (!row.failure.empty()) return kNo;
   return kYes;
 }
 

@@ -3,7 +3,6 @@
 /// in shared memory, not registers. A page of a kv head is 64 tokens in one piece, keys and values each.
 ///
 /// The arithmetic is attention_decode.cuh's: warp w has keys 16w … 16w + 15 of each page, in the order of the pages.
-/// The results are the same bits unless a window begins within a page.
 #include "kernels/attention/attention_decode.cuh"
 #include "kernels/common/copy.cuh"
 
