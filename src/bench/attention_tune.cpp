@@ -36,6 +36,7 @@ class DecodeData {
     GALVANI_TRY(d.sequences_on_, d.upload(session, d.sequences_));
     GALVANI_TRY(d.out,
                 DeviceBuffer::allocate(session.device(), static_cast<size_t>(c.batch) * c.heads * c.dim * 4, "tune"));
+    d.compute_reference(session, c);
     return d;
   }
 
@@ -69,16 +70,31 @@ class DecodeData {
             .out_stride = int64_t{c.heads} * c.dim};
   }
 
-  /// Largest difference from f64 over its bound, for the first, the last and one more (row, head), of copy 0.
-  double worst(KernelSession& session, const AttentionTuneCase& c, const std::vector<float>& got) const {
+  /// Largest difference from f64 over its bound.
+  double worst(const std::vector<float>& got) const {
     double worst = 0;
+    for (const Element& e : elements_) {
+      const double share = std::fabs(got[static_cast<size_t>(e.at)] - e.want) / e.bound;
+      if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
+    }
+    return worst;
+  }
+
+  int64_t copies = 0;
+  DeviceBuffer pages, out;
+  int64_t bytes() const { return 2 * side_; }
+
+ private:
+  struct Element {
+    int64_t at;  ///< in the result
+    double want, bound;
+  };
+  /// f64 of the first, the last and one more (row, head), of copy 0.
+  void compute_reference(KernelSession& session, const AttentionTuneCase& c) {
+    const auto any = [&](int n) { return static_cast<int>(session.random()() % static_cast<unsigned>(n)); };
     for (int draw = 0; draw < 3; ++draw) {
-      const int row = draw == 0   ? 0
-                      : draw == 1 ? c.batch - 1
-                                  : static_cast<int>(session.random()() % static_cast<unsigned>(c.batch));
-      const int head = draw == 0   ? 0
-                       : draw == 1 ? c.heads - 1
-                                   : static_cast<int>(session.random()() % static_cast<unsigned>(c.heads));
+      const int row = draw == 0 ? 0 : draw == 1 ? c.batch - 1 : any(c.batch);
+      const int head = draw == 0 ? 0 : draw == 1 ? c.heads - 1 : any(c.heads);
       const int64_t q0 = (int64_t{row} * c.heads + head) * c.dim;
       const auto element = [&](int64_t base, int token, int i) {  // of this head's kv head; base in elements
         const int64_t page = blocks_[static_cast<size_t>(row * (c.length / kPage) + token / kPage)];
@@ -104,18 +120,11 @@ class DecodeData {
       for (int i = 0; i < c.dim; ++i) {
         // Weights are rounded to bf16 before they meet the values.
         const double bound = (1.05 * 0x1p-8 + 0x1p-16) * size[static_cast<size_t>(i)] / total + 1e-30;
-        const double share = std::fabs(got[static_cast<size_t>(q0 + i)] - sum[static_cast<size_t>(i)] / total) / bound;
-        if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
+        elements_.push_back({q0 + i, sum[static_cast<size_t>(i)] / total, bound});
       }
     }
-    return worst;
   }
 
-  int64_t copies = 0;
-  DeviceBuffer pages, out;
-  int64_t bytes() const { return 2 * side_; }
-
- private:
   static float scale(const AttentionTuneCase& c) { return 1.0f / std::sqrt(static_cast<float>(c.dim)); }
   static double half(const std::vector<std::byte>& bytes, int64_t index) {
     uint16_t bits;
@@ -132,6 +141,7 @@ class DecodeData {
   int64_t side_ = 0;  ///< bytes of the keys of a copy, and of the values
   std::vector<std::byte> pattern_, query_;
   std::vector<int> blocks_, positions_, sequences_;
+  std::vector<Element> elements_;
   DeviceBuffer q_, tables_, positions_on_, sequences_on_, schedule_, part_out_, part_stat_;
 };
 
@@ -146,7 +156,7 @@ Status tune_row(KernelSession& session, const AttentionTuneCase& c, DecodeData& 
   std::vector<float> got(data.out.size() / 4);
   GALVANI_TRY_VOID(session.stream().to_host(got.data(), data.out.data(), data.out.size()));
   GALVANI_TRY_VOID(session.stream().synchronize());
-  row.worst = data.worst(session, c, got);
+  row.worst = data.worst(got);
   if (!(row.worst <= 1)) return fail(ErrorCode::kInternal, "wrong: {:.3g} of the error bound", row.worst);
   GALVANI_TRY(row.time, session.time(data.copies, launch));
   return {};

@@ -280,7 +280,7 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
       record.cases.push_back(std::move(result));
     }
   }
-  if (given.cases.empty()) {
+  if (given.cases.empty() && given.arithmetic == kernels::Arithmetic::kBF16) {
     for (AttentionTuneCase& c : record.attention = attention_tune_cases()) GALVANI_TRY_VOID(tune_attention(session, c));
   }
   return record;
