@@ -50,12 +50,12 @@ TEST(AttentionCudaPlan, SegmentsFitTheRoomAndCoverTheKeys) {
 // What GALVANI_TRACE=plan prints of a launch; each text is printed once, so it holds the problem and no more.
 TEST(AttentionCudaPlan, ALaunchIsALineOfText) {
   const DeviceCaps& h200 = find_part("h200")->caps;
-  const AttentionCudaShape shape{32, 8, 128, 128, DType::kBF16};
+  const AttentionCudaShape heads{32, 8, 128, 128, DType::kBF16};
   const PagedKv kv{.kv_heads = 8, .k_dim = 128, .v_dim = 128};
-  EXPECT_EQ(attention_cuda_launch_str(plan_attention_decode(h200, shape), kv, 32, {.scale = 1, .window = 512}, 4),
+  EXPECT_EQ(attention_cuda_launch_str(plan_attention_decode(h200, heads), kv, 32, {.scale = 1, .window = 512}, 4),
             "attention 32 heads, 8 kv x 128/128, window 512, 4 rows: kernel=attention_decode_bf16_d128_sm80 rows=1 "
             "threads=128 shared=17152");
-  EXPECT_EQ(attention_cuda_launch_str(plan_attention_tiles(h200, shape, 512), kv, 32, {.scale = 1, .softcap = 50}, 0),
+  EXPECT_EQ(attention_cuda_launch_str(plan_attention_tiles(h200, heads, 512), kv, 32, {.scale = 1, .softcap = 50}, 0),
             "attention 32 heads, 8 kv x 128/128, softcap, chunks: kernel=attention_wgmma_bf16_d128_sm90a rows=128 "
             "threads=384 shared=132352");
 }
