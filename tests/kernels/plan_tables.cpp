@@ -1,5 +1,7 @@
 #include "kernels/plan_tables.h"
 
+#include <fmt/format.h>
+
 #include "kernels/attention/attention_cuda.h"
 
 namespace galvani::kernels {
@@ -43,60 +45,41 @@ std::vector<PlanTable> plan_tables() {
   };
 }
 
+namespace {
+/// What no plan chooses before it has been measured (QmatmulCudaTuning, `bench --kernels --tune`).
+std::set<std::string> kernels_for_measuring() {
+  std::set<std::string> names;
+  for (const char* type : {"bf16", "f16"}) {
+    for (const int dim : {64, 128, 256}) names.insert(fmt::format("attention_decode_ring_{}_d{}_sm90", type, dim));
+    for (const int bits : {2, 3, 4, 5, 6, 8}) {
+      names.insert(fmt::format("qmatmul_few_stream_q{}_{}_sm90", bits, type));
+      for (const int chunk : {4, 8})
+        if (chunk == 4 || bits <= 4) names.insert(fmt::format("qmatmul_one_q{}_{}_c{}_sm90", bits, type, chunk));
+      for (const int tokens : {16, 32, 64})
+        for (const char* scale : {"bf16", "f16", "f32"}) {
+          const bool bf16 = type[0] == 'b';
+          if (!bf16 && tokens < 64) continue;
+          if (tokens == 32 && (bits != 4 || scale[0] != 'b')) continue;
+          names.insert(fmt::format("qmatmul_stream_q{}_{}_t{}_{}_sm90a", bits, type, tokens, scale));
+        }
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
 std::set<std::string> kernels_without_a_choice() {
-  return {
+  std::set<std::string> names = kernels_for_measuring();
+  names.merge(std::set<std::string>{
       // One kernel each (packing: one a width), on every part.
-      "a16_pack_q2_sm70",
-      "a16_pack_q3_sm70",
-      "a16_pack_q4_sm70",
-      "a16_pack_q5_sm70",
-      "a16_pack_q6_sm70",
-      "a16_pack_q8_sm70",
-      "count_values_sm70",
-      "embed_sm70",
-      "finish_rows_sm70",
-      "gated_sm70",
-      "linear_dense_sm70",
-      "qkv_finish_sm70",
-      "rms_norm_sm70",
-      "rope_table_sm70",
-      "sample_copy_sm70",
-      "sample_edit_sm70",
-      "sample_pick_sm70",
+      "a16_pack_q2_sm70", "a16_pack_q3_sm70", "a16_pack_q4_sm70", "a16_pack_q5_sm70", "a16_pack_q6_sm70",
+      "a16_pack_q8_sm70", "count_values_sm70", "embed_sm70", "finish_rows_sm70", "gated_sm70", "linear_dense_sm70",
+      "qkv_finish_sm70", "rms_norm_sm70", "rope_table_sm70", "sample_copy_sm70", "sample_edit_sm70", "sample_pick_sm70",
       "sample_scan_sm70",
-      // For measuring alone.
-      "attention_decode_ring_bf16_d128_sm90",
-      "attention_decode_ring_bf16_d256_sm90",
-      "attention_decode_ring_bf16_d64_sm90",
-      "attention_decode_ring_f16_d128_sm90",
-      "attention_decode_ring_f16_d256_sm90",
-      "attention_decode_ring_f16_d64_sm90",
-      // For QmatmulCudaTuning alone, until they have been measured.
-      "qmatmul_one_q2_bf16_c4_sm90",
-      "qmatmul_one_q2_f16_c4_sm90",
-      "qmatmul_one_q3_bf16_c4_sm90",
-      "qmatmul_one_q3_f16_c4_sm90",
-      "qmatmul_one_q4_bf16_c8_sm90",
-      "qmatmul_one_q4_f16_c8_sm90",
-      "qmatmul_few_stream_q2_bf16_sm90",
-      "qmatmul_few_stream_q2_f16_sm90",
-      "qmatmul_few_stream_q3_bf16_sm90",
-      "qmatmul_few_stream_q3_f16_sm90",
-      "qmatmul_few_stream_q4_bf16_sm90",
-      "qmatmul_few_stream_q4_f16_sm90",
-      "qmatmul_few_stream_q5_bf16_sm90",
-      "qmatmul_few_stream_q5_f16_sm90",
-      "qmatmul_few_stream_q6_bf16_sm90",
-      "qmatmul_few_stream_q6_f16_sm90",
-      "qmatmul_few_stream_q8_bf16_sm90",
-      "qmatmul_few_stream_q8_f16_sm90",
-      "qmatmul_stream_q4_bf16_t32_bf16_sm90a",
       // The ceilings of doctor and bench.
-      "random_fill_sm70",
-      "read_bulk_sm90",
-      "read_plain_sm70",
-      "read_sweep_sm70",
-  };
+      "random_fill_sm70", "read_bulk_sm90", "read_plain_sm70", "read_sweep_sm70"});
+  return names;
 }
 
 }  // namespace galvani::kernels

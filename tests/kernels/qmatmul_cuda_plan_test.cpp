@@ -47,7 +47,12 @@ TEST(QmatmulCudaPlan, EveryPartFindsAnArmThatFits) {
                 if (plan.arm == QmatmulCudaArm::kWgmma) {
                   ASSERT_GE(plan.wgmma.stages, 2);
                 }
-                if (plan.arm == QmatmulCudaArm::kStream) {
+                // Not chosen before it has been measured; asked for, it must fit.
+                QmatmulCudaProblem streamed = problem(m, n, k, arithmetic, {bits, group, scale});
+                streamed.forced = static_cast<int>(QmatmulCudaArm::kStream);
+                if (const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, streamed); plan.ok) {
+                  seen.insert(qmatmul_cuda_arm_name(plan.arm));
+                  ASSERT_LE(plan.smem, caps.smem_optin) << part.key << " " << plan.kernel();
                   const QmatmulStreamArgs& s = plan.stream.args;
                   ASSERT_LE(m, plan.tokens);
                   ASSERT_GE(s.stages, 2);
@@ -85,12 +90,15 @@ TEST(QmatmulCudaPlan, ChunksAreDividedExactly) {
 TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   const DeviceCaps& h200 = find_part("h200")->caps;
   QmatmulCudaProblem p = problem(1, 4096, 4096, Arithmetic::kBF16);
-  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_one_q4_bf16_c4_sm90");
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
   EXPECT_TRUE(qmatmul_cuda_plan(h200, p).dependent_launch);
+  p.tuning.one = 1;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_one_q4_bf16_c4_sm90");
   p.m = 2;
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
   p.m = 9;
-  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_stream_q4_bf16_t16_bf16_sm90a");
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p, {.stream_upto = 64}).kernel(), "qmatmul_stream_q4_bf16_t16_bf16_sm90a");
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_wgmma_q4_bf16_t64_sm90a");
   p.m = 65;
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).arm, QmatmulCudaArm::kWgmma);
   p.m = 9;
