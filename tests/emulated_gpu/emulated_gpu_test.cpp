@@ -1,0 +1,202 @@
+// The emulated GPU itself: what it must find in a kernel that is wrong, and that a right one computes what it says.
+#include "emulated_gpu/prelude.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+namespace galvani::emulated {
+namespace {
+
+std::string run_block(unsigned threads, std::function<void()> body, size_t shared = 4096) {
+  return run({.grid = {1, 1, 1}, .block = {threads, 1, 1}, .cluster = {}, .dynamic_shared = shared, .body = body});
+}
+
+TEST(EmulatedGpu, ThreadsOfAllBlocksRunOnceUnderTheirOwnIndex) {
+  std::vector<int> seen(3 * 2 * 70);
+  const std::string error = run({.grid = {3, 2, 1}, .block = {35, 2, 1}, .cluster = {}, .body = [&] {
+                                   const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+                                   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+                                   ++seen[block * 70 + thread];
+                                 }});
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
+}
+
+TEST(EmulatedGpu, ShufflesAndVotesAreThoseOfAWarp) {
+  std::vector<int> sums(64), up(64);
+  std::vector<unsigned> votes(64);
+  EXPECT_EQ(run_block(64,
+                      [&] {
+                        const int t = static_cast<int>(threadIdx.x);
+                        int sum = t;
+                        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+                        sums[static_cast<size_t>(t)] = sum;
+                        up[static_cast<size_t>(t)] = __shfl_up_sync(~0u, t, 3);
+                        votes[static_cast<size_t>(t)] = __ballot_sync(~0u, t % 3 == 0);
+                      }),
+            "");
+  for (int t = 0; t < 64; ++t) {
+    const auto i = static_cast<size_t>(t);
+    EXPECT_EQ(sums[i], t < 32 ? 496 : 1520);
+    EXPECT_EQ(up[i], t % 32 < 3 ? t : t - 3);
+    EXPECT_EQ(votes[i], t < 32 ? 0x49249249u : 0x92492492u);
+  }
+}
+
+TEST(EmulatedGpu, BarriersOrderSharedMemoryAndEndedThreadsAreNotWaitedFor) {
+  std::vector<int> out(96, -1);
+  EXPECT_EQ(run_block(96,
+                      [&] {
+                        auto* shared = static_cast<int*>(dynamic_shared());
+                        const unsigned t = threadIdx.x;
+                        if (t >= 90) return;
+                        shared[t] = static_cast<int>(t);
+                        __syncthreads();
+                        out[t] = shared[89 - t];
+                      }),
+            "");
+  for (int t = 0; t < 90; ++t) EXPECT_EQ(out[static_cast<size_t>(t)], 89 - t);
+}
+
+TEST(EmulatedGpu, SharedMemoryBeginsPoisoned) {
+  unsigned first = 0, last = 0;
+  EXPECT_EQ(run_block(1,
+                      [&] {
+                        const auto* words = static_cast<const unsigned*>(dynamic_shared());
+                        first = words[0], last = words[1023];
+                      }),
+            "");
+  EXPECT_EQ(first, ~0u);
+  EXPECT_EQ(last, ~0u);
+}
+
+TEST(EmulatedGpu, ThreadsThatWaitForEachOtherAreAnErrorWithWhatTheyWaitFor) {
+  const std::string barrier_error = run_block(64, [] {
+    if (threadIdx.x < 32)
+      barrier(1, 64);
+    else
+      barrier(2, 64);
+  });
+  EXPECT_NE(barrier_error.find("64 at a barrier"), std::string::npos) << barrier_error;
+  const std::string mixed = run_block(32, [] {
+    if (threadIdx.x == 0)
+      __syncwarp();
+    else
+      (void)__shfl_sync(~0u, 1, 0);
+  });
+  EXPECT_NE(mixed.find("31 at shfl"), std::string::npos) << mixed;
+  EXPECT_NE(mixed.find("1 at __syncwarp"), std::string::npos) << mixed;
+  const std::string phase = run_block(1, [] {
+    mbarrier_init(1024, 1);
+    mbarrier_wait(1024, 0);
+  });
+  EXPECT_NE(phase.find("1 at an mbarrier"), std::string::npos) << phase;
+}
+
+TEST(EmulatedGpu, AddressesOutsideTheBlockAreAnErrorWithTheThread) {
+  const std::string error = run_block(
+      33, [] { *static_cast<int*>(shared_pointer(1024 + 4 * threadIdx.x, 4)) = 1; }, 128);
+  EXPECT_NE(error.find("thread (32, 0, 0): shared address 0x480 (4 bytes) is outside the block's 128 bytes"),
+            std::string::npos)
+      << error;
+}
+
+// What arrives asynchronously is not there before its wait, and is there after it.
+TEST(EmulatedGpu, CopiesArriveAtTheirWait) {
+  if (options().eager) GTEST_SKIP() << "GALVANI_EMULATED_COPIES=early asks for the opposite";
+  alignas(16) unsigned source[4] = {1, 2, 3, 4};
+  unsigned before = 0, between = 0, after = 0;
+  EXPECT_EQ(run_block(1,
+                      [&] {
+                        auto* shared = static_cast<unsigned*>(dynamic_shared());
+                        async_copy(1024, source, 16);
+                        async_commit();
+                        async_copy(1040, source, 8);
+                        async_commit();
+                        before = shared[0];
+                        async_wait(1);
+                        between = shared[4];
+                        EXPECT_EQ(shared[3], 4u);
+                        async_wait(0);
+                        after = shared[5];
+                        EXPECT_EQ(shared[6], 0u);  // the rest of the 16 bytes as zeros
+                      }),
+            "");
+  EXPECT_EQ(before, ~0u);
+  EXPECT_EQ(between, ~0u);
+  EXPECT_EQ(after, 2u);
+}
+
+TEST(EmulatedGpu, MbarriersCountArrivalsAndBytes) {
+  if (options().eager) GTEST_SKIP() << "GALVANI_EMULATED_COPIES=early asks for the opposite";
+  std::vector<int> order;
+  int copied = 0;
+  EXPECT_EQ(run_block(64,
+                      [&] {
+                        if (threadIdx.x == 0) mbarrier_init(1024, 2), mbarrier_init(1032, 1);
+                        __syncthreads();
+                        if (threadIdx.x == 0) {
+                          mbarrier_copy(1024, 32, [&] { copied = 7; });
+                          EXPECT_EQ(copied, 0);
+                          mbarrier_arrive(1024, 32);
+                        } else if (threadIdx.x == 1) {
+                          order.push_back(1);
+                          mbarrier_arrive(1024, 0);
+                        } else if (threadIdx.x == 40) {
+                          mbarrier_wait(1024, 0);
+                          order.push_back(40);
+                          EXPECT_EQ(copied, 7);
+                          mbarrier_wait(1032, 1);  // the phase before the first counts as complete
+                        }
+                      }),
+            "");
+  EXPECT_EQ(order, (std::vector<int>{1, 40}));
+  const std::string error = run_block(3, [] {
+    if (threadIdx.x == 0) mbarrier_init(1024, 1);
+    __syncthreads();
+    if (threadIdx.x > 0) mbarrier_arrive(1024, 8);
+  });
+  EXPECT_NE(error.find("more arrivals than the phase has"), std::string::npos) << error;
+}
+
+TEST(EmulatedGpu, ClustersSeeEachOthersSharedMemory) {
+  std::vector<unsigned> got(8);
+  EXPECT_EQ(run({.grid = {8, 1, 1},
+                 .block = {1, 1, 1},
+                 .cluster = {4, 1, 1},
+                 .dynamic_shared = 16,
+                 .body =
+                     [&] {
+                       *static_cast<unsigned*>(dynamic_shared()) = 100 + blockIdx.x;
+                       cluster_barrier();
+                       const unsigned from = (cluster_rank() + 1) % cluster_blocks();
+                       got[blockIdx.x] = *static_cast<unsigned*>(cluster_pointer(1024, from, 4));
+                       cluster_barrier();
+                     }}),
+            "");
+  EXPECT_EQ(got, (std::vector<unsigned>{101, 102, 103, 100, 105, 106, 107, 104}));
+}
+
+TEST(EmulatedGpu, RoundingToOddLosesNothing) {
+  // 1 + 2^-24 + 2^-50 lies above the middle of two bf16-to-be neighbours only by its last bit.
+  const double x = 1.0 + 0x1p-8 + 0x1p-40;
+  EXPECT_EQ(static_cast<float>(x), 1.0f + 0x1p-8f);  // rounding twice would now see a tie
+  EXPECT_GT(round_to_odd(x), 1.0f + 0x1p-8f);
+  EXPECT_LT(round_to_odd(-x), -1.0f - 0x1p-8f);
+  EXPECT_EQ(round_to_odd(0.5), 0.5f);
+}
+
+TEST(EmulatedGpu, IntrinsicsAreThoseOfTheManual) {
+  EXPECT_EQ(__byte_perm(0x33221100u, 0x77665544u, 0x7531), 0x77553311u);
+  EXPECT_EQ(__byte_perm(0x00008000u, 0, 0x9999), 0xffffffffu);
+  EXPECT_EQ(__funnelshift_r(0x80000001u, 0x00000003u, 1), 0xc0000000u);
+  EXPECT_EQ(__float2ull_rn(2.5f), 2ull);
+  EXPECT_EQ(__float2ull_rn(-1.0f), 0ull);
+  EXPECT_EQ(__umulhi(0x80000000u, 6), 3u);
+  EXPECT_EQ(__fdividef(1.0f, 0x1p127f), 0.0f);
+}
+
+}  // namespace
+}  // namespace galvani::emulated
