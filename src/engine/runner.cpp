@@ -181,25 +181,30 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
   const exec::StatePlan plan = exec::plan_state(spec, state);
   GALVANI_TRY(runner->state_, exec::State::create(spec, state, runner->ops_->memory()));
 
-  runner->suppressed_ = suppressed_tokens(*runner->checkpoint_, model.vocab);
-  info.family = model.family;
-  info.synthetic = runner->checkpoint_->synthetic();
-  if (info.synthetic)
-    log_warn("SYNTHETIC WEIGHTS: {} is random; its rates mean something, its output nothing", options.model);
-  info.device = runner->ops_->device();
   info.act = kernels::arithmetic_name(arithmetic);
   info.kv = dtype_name(kv);
-  info.layers = model.layers;
-  info.threads = threads();
-  info.hidden = model.hidden;
-  info.vocab = model.vocab;
-  info.model_context = model.context;
-  info.weight_bytes = runner->ops_->weight_bytes();
-  info.step_bytes = runner->ops_->step_bytes();
   info.state_bytes = plan.kv_bytes + plan.slot_bytes;
-  info.eos_ids = model.eos_ids;
-  info.default_sampling = default_sampling(runner->checkpoint_->generation_config());
+  runner->fill_info();
+  if (info.synthetic)
+    log_warn("SYNTHETIC WEIGHTS: {} is random; its rates mean something, its output nothing", options.model);
   return runner;
+}
+
+void Runner::fill_info() {
+  const models::ModelInfo& model = model_->info();
+  suppressed_ = suppressed_tokens(*checkpoint_, model.vocab);
+  info_.family = model.family;
+  info_.synthetic = checkpoint_->synthetic();
+  info_.device = ops_->device();
+  info_.layers = model.layers;
+  info_.threads = threads();
+  info_.hidden = model.hidden;
+  info_.vocab = model.vocab;
+  info_.model_context = model.context;
+  info_.weight_bytes = ops_->weight_bytes();
+  info_.step_bytes = ops_->step_bytes();
+  info_.eos_ids = model.eos_ids;
+  info_.default_sampling = default_sampling(checkpoint_->generation_config());
 }
 
 LoadTimes Runner::load_times() const {

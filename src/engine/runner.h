@@ -40,6 +40,8 @@ class Runner {
   Runner() = default;
   /// On GPU `gpu`, or the CPU (−1).
   static Result<std::unique_ptr<Runner>> load_on(const LoadOptions& options, int gpu);
+  /// What model, backend and checkpoint say of themselves.
+  void fill_info();
   std::shared_ptr<quant::Checkpoint> checkpoint_;
   std::unique_ptr<exec::Ops> ops_;
   std::unique_ptr<models::Model> model_;
