@@ -7,6 +7,7 @@
 #include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
 #include "quant/affine.h"
+#include "quant/fp_codec.h"
 #include "quant/sources.h"
 
 namespace galvani::kernels {
@@ -49,18 +50,25 @@ Result<Weights> make_weights(CheckRig& rig, const A16Format& format) {
   return w;
 }
 
-/// Random codes, none of them NaN, and scales about 1 / 64.
+/// The largest E4M3 number that is not above |value|, with its sign. Codes drawn alike would make a sum of its few
+/// largest terms, which the bound below is not made for.
+std::byte e4m3_code(float value) {
+  int code = 0;
+  while (code < 126 && quant::e4m3(static_cast<uint8_t>(code + 1)) <= std::fabs(value)) ++code;
+  return static_cast<std::byte>(code | (value < 0 ? 128 : 0));
+}
+
+/// Random codes and scales about 1 / 64.
 Result<Weights> make_float_weights(CheckRig& rig, quant::MatrixKind kind) {
   const bool mxfp8 = kind == quant::MatrixKind::kMxfp8, nvfp4 = kind == quant::MatrixKind::kNvfp4;
   std::vector<std::byte> codes(static_cast<size_t>(kN * kK / (mxfp8 ? 1 : 2)));
   std::vector<std::byte> scales(static_cast<size_t>(kN * kK / (nvfp4 ? 16 : 32)));
-  for (std::byte& code : codes) {
-    code = static_cast<std::byte>(rig.random()());
-    if (mxfp8 && (code & std::byte{0x7f}) == std::byte{0x7f}) code = std::byte{0x7e};
-  }
-  // E4M3 with exponents 2^-6 to 2^-3, E8M0 2^-12 to 2^-5.
+  const std::vector<float> normal = rig.normal(codes.size(), 100.0f);
+  for (size_t i = 0; i < codes.size(); ++i)
+    codes[i] = mxfp8 ? e4m3_code(normal[i]) : static_cast<std::byte>(rig.random()());
+  // E4M3 with exponents 2^-6 to 2^-4, E8M0 2^-8 to 2^-6.
   for (std::byte& scale : scales)
-    scale = static_cast<std::byte>(nvfp4 ? 8 + rig.random()() % 32 : 115 + rig.random()() % 8);
+    scale = static_cast<std::byte>(nvfp4 ? 8 + rig.random()() % 24 : 119 + rig.random()() % 3);
   Weights w;
   GALVANI_TRY(const auto source, quant::make_fp_source("check", kind, {codes, nullptr}, {scales, nullptr}, kN, kK));
   w.values.resize(kN * kK);
