@@ -46,6 +46,7 @@ std::vector<QmatmulCudaTuning> tunings_of(QmatmulCudaArm arm, const KernelCase& 
   };
   if (arm == QmatmulCudaArm::kWgmma) {
     vary(&QmatmulCudaTuning::tokens, {64, 128, 256});
+    vary(&QmatmulCudaTuning::wgmma_splits, {1, 2, 3, 4});
   } else if (arm == QmatmulCudaArm::kFewBulk) {
     vary(&QmatmulCudaTuning::split_log2, {0, 1, 2});
     vary(&QmatmulCudaTuning::stages, {4, 3, 2});

@@ -470,6 +470,21 @@ TEST_F(QmatmulCudaTest, TunedLaunches) {
             if (HasFailure()) return;
           }
   }
+  // Tiles of 128 rows whose K a cluster shares.
+  const MemoryMatrix source = matrix(300, 1056, 4, 32, DType::kBF16);
+  const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, 300).value();
+  for (int tokens : {64, 128, 256})
+    for (int splits : {2, 3, 4}) {
+      product->options().tuning = {.tokens = tokens, .wgmma_splits = splits};
+      if (!can(QmatmulCudaArm::kWgmma, w, 200, Arithmetic::kBF16)) continue;
+      const std::vector<float> x = random_x(200 * 1056, Arithmetic::kBF16);
+      const std::vector<float> y = run(w, x, 200, Arithmetic::kBF16);
+      expect_product(source, x, 200, y, Arithmetic::kBF16, {}, 60);
+      if (tokens > 64) {
+        EXPECT_EQ(last_plan.cluster, splits) << tokens;  // of 64 tokens a part might be empty
+      }
+      EXPECT_EQ(y, run(w, x, 200, Arithmetic::kBF16)) << "two runs differ";
+    }
   product->options().tuning = {};
   EXPECT_GE(kernels.size(), 12u);
 }

@@ -155,6 +155,7 @@ Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan,
   cuda::LaunchConfig config;
   config.grid = {static_cast<unsigned>(plan.grid_x)};
   config.block = {static_cast<unsigned>(plan.threads)};
+  config.cluster = {static_cast<unsigned>(plan.cluster)};
   config.dynamic_smem = plan.smem;
   config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
   if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};

@@ -50,6 +50,8 @@ struct QmatmulWgmmaArgs {
   QmatmulArgs p;
   int row_blocks, token_blocks;  ///< tiles along n and m
   int stages;
+  int splits;  ///< blocks of a cluster that share the K of one tile; above 1 every cluster has one tile at most
+  int slice;   ///< units of a block's part, a whole number of stages
 };
 /// CUtensorMap, opaque here.
 struct alignas(64) TensorMap {

@@ -24,6 +24,8 @@ const char* scale_name(A16Scale scale) {
   return scale == A16Scale::kBF16 ? "bf16" : scale == A16Scale::kF16 ? "f16" : "f32";
 }
 
+int round_up(int value, int step) { return (value + step - 1) / step * step; }
+
 void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   const QmatmulArgs args = qmatmul_cuda_args(p);
   switch (plan.arm) {
@@ -54,7 +56,11 @@ void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCud
       const int stage = wgmma_stage_bytes(plan.tokens, args.unit_bytes);
       plan.wgmma.stages = std::min(8, (caps.smem_optin - 1024) / stage);
       plan.smem = plan.wgmma.stages * stage;
-      plan.grid_x = std::min(caps.sms, plan.wgmma.row_blocks * plan.wgmma.token_blocks);
+      plan.wgmma.splits = qmatmul_cuda_wgmma_splits(caps, p, plan.tokens, plan.smem);
+      plan.wgmma.slice = round_up((args.units + plan.wgmma.splits - 1) / plan.wgmma.splits, wgmma_step(plan.tokens));
+      plan.cluster = plan.wgmma.splits;
+      plan.grid_x = plan.wgmma.splits > 1 ? plan.wgmma.row_blocks * plan.wgmma.token_blocks * plan.wgmma.splits
+                                          : std::min(caps.sms, plan.wgmma.row_blocks * plan.wgmma.token_blocks);
       plan.threads = kWgmmaThreads;
       break;
     }

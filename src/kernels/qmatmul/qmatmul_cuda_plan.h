@@ -35,14 +35,15 @@ constexpr int kQmatmulCudaArms = 8;
 
 /// What a plan otherwise chooses itself; −1 = its own choice. For measuring: values that do not fit are refused.
 struct QmatmulCudaTuning {
-  int split_log2 = -1;  ///< few, stream: blocks that share K, as a power of two
-  int stages = -1;      ///< few, stream: slots of the ring at most
-  int ahead = -1;       ///< few, stream: slots filled before x is asked for
-  int chunk = -1;       ///< few, one token: units of a copy, 4 or 8
-  int one = -1;         ///< few: 1 = the kernel of one token for one
-  int tokens = -1;      ///< stream, wgmma: of a tile
-  int step = -1;        ///< stream: units of a stage
-  int stagger = -1;     ///< stream: 0 = all blocks begin at the same columns
+  int split_log2 = -1;    ///< few, stream: blocks that share K, as a power of two
+  int stages = -1;        ///< few, stream: slots of the ring at most
+  int ahead = -1;         ///< few, stream: slots filled before x is asked for
+  int chunk = -1;         ///< few, one token: units of a copy, 4 or 8
+  int one = -1;           ///< few: 1 = the kernel of one token for one
+  int tokens = -1;        ///< stream, wgmma: of a tile
+  int wgmma_splits = -1;  ///< wgmma: blocks that share the K of a tile, 2 to 4
+  int step = -1;          ///< stream: units of a stage
+  int stagger = -1;       ///< stream: 0 = all blocks begin at the same columns
 };
 
 struct QmatmulCudaProblem {
@@ -201,6 +202,20 @@ constexpr int qmatmul_cuda_wgmma_tokens(const DeviceCaps& caps, const QmatmulCud
     if (best_cost == 0 || cost <= best_cost) best = tokens, best_cost = cost;
   }
   return best;
+}
+
+/// Blocks that share the K of a tile: what a tuning asks for, where every cluster then has one tile, every block some
+/// of K, and the ring room for the tile's sums; else 1. Not timed yet, so nothing takes more by itself.
+constexpr int qmatmul_cuda_wgmma_splits(const DeviceCaps& caps, const QmatmulCudaProblem& p, int tokens, int smem) {
+  const int splits = p.tuning.wgmma_splits;
+  if (splits < 2 || splits > 4 || !caps.has(Feature::kCluster)) return 1;
+  const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
+  const int step = wgmma_step(tokens), units = static_cast<int>(a16_units(p.k));
+  const int slice = ((units + splits - 1) / splits + step - 1) / step * step;
+  // A tenth of the SMs may stay out of reach of clusters of three and four.
+  const bool fits =
+      tiles * splits <= (splits == 2 ? caps.sms : caps.sms / 11 * 10) && tokens * (kWgmmaRows + 4) * 4 <= smem;
+  return fits && slice * (splits - 1) < units ? splits : 1;
 }
 
 /// Why `arm` does not compute `p` here; null when it can. Reasons are for people.
