@@ -106,7 +106,8 @@ GALVANI_DEVICE void wgmma_pair(const QmatmulWgmmaArgs& a, const unsigned char* u
                                int lane) {
   constexpr int kFirst = 2 * kPair, kSecond = kFirst + 1;
   const auto begin = [&](int step) {
-    if (a16_begins_subgroup(step, a.p.subgroups))
+    // Where the compiler would branch around it, ptxas would wait for each product (C7513).
+    if (kBits == kA16E2M1 || a16_begins_subgroup(step, a.p.subgroups))
       scales.load(unit, a16_word_bytes(a16_bits(kBits)), step * a.p.subgroups / 4,
                   a16_is_float(kBits) ? a.p.subgroups : a.p.scale, lane);
   };
