@@ -50,11 +50,11 @@ TEST(QmatmulCudaPlan, EveryPartFindsAnArmThatFits) {
                 // Not chosen before it has been measured; asked for, it must fit.
                 QmatmulCudaProblem streamed = problem(m, n, k, arithmetic, {bits, group, scale});
                 streamed.forced = static_cast<int>(QmatmulCudaArm::kStream);
-                if (const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, streamed); plan.ok) {
-                  seen.insert(qmatmul_cuda_arm_name(plan.arm));
-                  ASSERT_LE(plan.smem, caps.smem_optin) << part.key << " " << plan.kernel();
-                  const QmatmulStreamArgs& s = plan.stream.args;
-                  ASSERT_LE(m, plan.tokens);
+                if (const QmatmulCudaPlan forced = qmatmul_cuda_plan(caps, streamed); forced.ok) {
+                  seen.insert(qmatmul_cuda_arm_name(forced.arm));
+                  ASSERT_LE(forced.smem, caps.smem_optin) << part.key << " " << forced.kernel();
+                  const QmatmulStreamArgs& s = forced.stream.args;
+                  ASSERT_LE(m, forced.tokens);
                   ASSERT_GE(s.stages, 2);
                   ASSERT_LE(s.columns * s.parts, 4);
                   ASSERT_GE(s.columns * 4, s.pass_tiles);
