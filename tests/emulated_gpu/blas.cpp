@@ -34,7 +34,7 @@ void run(const DenseProduct& p) {
       for (int64_t k = 0; k < p.k; ++k) sum += load(p.x, m * p.x_stride + k, p.in) * w[static_cast<size_t>(k)];
       sum *= p.factor;
       const int64_t at = m * p.y_stride + n;
-      store(p.y, at, p.out, p.factor * sum + (p.add ? load(p.y, at, p.out) : 0.0f));
+      store(p.y, at, p.out, p.add ? load(p.y, at, p.out) + sum : sum);
     }
   }
 }
