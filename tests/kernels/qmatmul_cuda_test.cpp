@@ -448,11 +448,11 @@ TEST_F(QmatmulCudaTest, TunedLaunches) {
   std::set<std::string> kernels;
   for (const auto& [bits, group, scale] :
        {std::tuple{4, 64, DType::kBF16}, {2, 32, DType::kF16}, {3, 16, DType::kBF16}, {8, 128, DType::kF32}}) {
-    const int64_t n = 1000, k = 1056;
+    const int64_t n = 200, k = 1056;
     const MemoryMatrix source = matrix(n, k, bits, group == 128 || group == 64 ? 32 : group, scale);
     const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
     for (QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream})
-      for (int64_t m : {1, 6, 11, 30})
+      for (int64_t m : {1, 6, 30})
         for (int split : {0, 1, 2})
           for (int variant : {0, 1, 2}) {
             QmatmulCudaTuning tuning;
