@@ -480,8 +480,9 @@ TEST_F(QmatmulCudaTest, TunedLaunches) {
       const std::vector<float> x = random_x(200 * 1056, Arithmetic::kBF16);
       const std::vector<float> y = run(w, x, 200, Arithmetic::kBF16);
       expect_product(source, x, 200, y, Arithmetic::kBF16, {}, 60);
-      if (tokens > 64) {
-        EXPECT_EQ(last_plan.cluster, splits) << tokens;  // of 64 tokens a part might be empty
+      // Seventeen units in whole stages: where a part would be left empty, nothing is shared.
+      if (tokens == 256 || (tokens == 128 && splits < 4)) {
+        EXPECT_EQ(last_plan.cluster, splits) << tokens;
       }
       EXPECT_EQ(y, run(w, x, 200, Arithmetic::kBF16)) << "two runs differ";
     }
