@@ -31,6 +31,12 @@ TEST_F(CudaSmallNorm, EveryFormMatchesTheReference) {
         if (form == 3) args.gather = dgather.as<int>(), args.rows = 3;
         auto out = poisoned(static_cast<size_t>(args.rows) * n, type);
         args.out = out.data(), args.out_stride = dim, args.out_type = type;
+        if (dim * 4 > device->caps().smem_optin) {  // a row waits in shared memory: 7.5 has 64 KiB
+          const Status refused = rms_norm_cuda(*stream, args);
+          ASSERT_FALSE(refused.has_value());
+          ASSERT_NE(refused.error().message.find("bytes of dynamic"), std::string::npos) << refused.error().message;
+          continue;
+        }
         ok(rms_norm_cuda(*stream, args));
         const auto got = read(out, type);
 

@@ -88,7 +88,9 @@ GALVANI_DEVICE void wgmma_produce(const QmatmulWgmmaArgs& a, const TensorMap& x,
   }
 }
 
-/// Which stage's products have been issued but not waited for; frees it when they are done.
+/// Which stage's products have been issued but not waited for; frees it when they are done. One thread speaks for its
+/// warpgroup: wgmma.wait_group waits for the warpgroup's operation (PTX ISA), which begins when all four warps have
+/// issued it, so their weights have been read by then.
 struct WgmmaPending {
   unsigned empty = 0;  ///< its barrier, 0 = none
   GALVANI_DEVICE void release() {
