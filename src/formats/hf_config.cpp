@@ -66,8 +66,15 @@ Result<HfConfig> make_hf_config(nlohmann::json config, nlohmann::json generation
   return result;
 }
 
-Result<HfConfig> read_hf_config(const std::filesystem::path& folder) {
-  const auto path = folder / "config.json";
+bool is_hf_config_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) ||
+         (path.filename() == "config.json" && !std::filesystem::is_directory(path, ignored));
+}
+
+Result<HfConfig> read_hf_config(const std::filesystem::path& folder_or_file) {
+  const auto path = is_hf_config_file(folder_or_file) ? folder_or_file : folder_or_file / "config.json";
+  const auto folder = path.parent_path();
   GALVANI_TRY(auto config, read_json_file(path));
   nlohmann::json generation = nlohmann::json::object();
   std::error_code ignored;

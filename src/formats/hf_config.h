@@ -17,8 +17,11 @@ struct HfConfig {
   std::vector<int32_t> eos_ids;
 };
 
-/// Reads both files of `folder`; generation_config.json is optional.
-Result<HfConfig> read_hf_config(const std::filesystem::path& folder);
+/// Whether a path is meant as a config file itself, of any name, and not as a folder that holds config.json.
+bool is_hf_config_file(const std::filesystem::path& path);
+
+/// Reads config.json of a folder, or a config file itself, and generation_config.json beside it, which is optional.
+Result<HfConfig> read_hf_config(const std::filesystem::path& folder_or_file);
 /// The same from parsed JSON; `label` names the config file in messages.
 Result<HfConfig> make_hf_config(nlohmann::json config, nlohmann::json generation, const std::string& label);
 

@@ -87,8 +87,7 @@ Name parse(const std::string& name) {
 
 std::filesystem::path folder_of(const std::string& config) {
   const std::filesystem::path path = config;
-  std::error_code ignored;
-  if (path.filename() != "config.json" || std::filesystem::is_directory(path, ignored)) return path;
+  if (!formats::is_hf_config_file(path)) return path;
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
@@ -109,7 +108,7 @@ Result<std::shared_ptr<SyntheticCheckpoint>> SyntheticCheckpoint::open(const std
   auto checkpoint = std::make_shared<SyntheticCheckpoint>();
   checkpoint->path_ = folder_of(parsed.config);
   checkpoint->bits_ = parsed.bits;
-  GALVANI_TRY(checkpoint->config_, formats::read_hf_config(checkpoint->path_));
+  GALVANI_TRY(checkpoint->config_, formats::read_hf_config(parsed.config));
   return checkpoint;
 }
 

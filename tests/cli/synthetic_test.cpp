@@ -63,6 +63,16 @@ TEST(Synthetic, WhatIsSavedRunsTheSameAndIsStillCalledSynthetic) {
   expect_error(2, {"inspect", "--synthetic", shape, "--save", saved}, {saved + " exists", "nothing is overwritten"});
 }
 
+TEST(Synthetic, AConfigMayHaveAnyName) {
+  const Scratch scratch;
+  const fs::path renamed = scratch / "shape-of-8b.json";
+  fs::copy_file(config(scratch), renamed);
+  const Outcome inspected = run({"inspect", "--synthetic", renamed.string()});
+  EXPECT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_NE(inspected.out.find("synthetic 4-bit g64"), std::string::npos) << inspected.out;
+  expect_error(1, {"inspect", "--synthetic", (scratch / "none" / "config.json").string()}, {"none/config.json"});
+}
+
 TEST(Synthetic, InspectAndBenchSaySo) {
   const Scratch scratch;
   const std::string shape = config(scratch).string();

@@ -260,7 +260,7 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
       if (p.m > kStreamTokens) return "it takes at most 64 tokens";
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
       if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
-      if (free && p.m > x.stream_upto) return "tiles of 128 rows are faster at this many tokens";
+      if (free && p.m > x.stream_upto) return "tiles of 128 rows are taken to be faster until it has been timed";
       return qmatmul_cuda_stream(caps, p, arm).ok ? nullptr : "no such tile, or no such ring fits into shared memory";
     case QmatmulCudaArm::kWgmma:
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
