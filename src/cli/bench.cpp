@@ -146,7 +146,7 @@ int run_kernels(const BenchFlags& flags) {
 int run(const BenchFlags& flags) {
   const bool model = !flags.model.model.empty() || !flags.model.hf.empty() || !flags.model.synthetic.empty();
   if (flags.kernels == model) {
-    std::fprintf(stderr, "error: say what to time: --kernels, or a model (-m, -hf, --synthetic)\n");
+    std::fprintf(stderr, "error: say what to time: either --kernels, or a model (-m, -hf, --synthetic)\n");
     return kCannotAnswer;
   }
   if (flags.kernels) return run_kernels(flags);

@@ -41,8 +41,8 @@ Result<DeviceChoice> choose_device(const DeviceRequest& request) {
   using Kind = DeviceRequest::Kind;
   if (request.kind == Kind::kCpu) return DeviceChoice{};
   const Status status = usable(request.index);
-  if (status) return DeviceChoice{true, request.index, ""};
-  if (request.kind == Kind::kAuto) return DeviceChoice{false, 0, status.error().message};
+  if (status) return DeviceChoice{true, request.index, "", false};
+  if (request.kind == Kind::kAuto) return DeviceChoice{false, 0, status.error().message, driver_state().devices > 0};
   return tl::unexpected<Error>(status.error());
 }
 

@@ -21,7 +21,8 @@ Result<DeviceRequest> parse_device(std::string_view text);
 struct DeviceChoice {
   bool gpu = false;
   int index = 0;
-  std::string note;  ///< with auto on the CPU: why no GPU is used; else empty
+  std::string note;       ///< with auto on the CPU: why no GPU is used; else empty
+  bool unusable = false;  ///< there is a GPU, and this binary cannot use it
 };
 
 /// Decides for this machine and this binary. `auto` takes GPU 0 when there is one that this binary has code for, and

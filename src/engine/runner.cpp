@@ -125,7 +125,10 @@ Result<std::unique_ptr<Runner>> Runner::load(const LoadOptions& options) {
   GALVANI_TRY_VOID(check_options(options));
   GALVANI_TRY(const cuda::DeviceRequest request, cuda::parse_device(options.device));
   GALVANI_TRY(const cuda::DeviceChoice choice, cuda::choose_device(request));
-  if (!choice.note.empty()) log_info("{}", choice.note);
+  if (choice.unusable)
+    log_warn("running on the CPU: {}", choice.note);
+  else if (!choice.note.empty())
+    log_info("{}", choice.note);
   if (!choice.gpu) return load_on(options, -1);
   auto loaded = load_on(options, choice.index);
   const bool fall_back =

@@ -109,6 +109,15 @@ Result<std::shared_ptr<SyntheticCheckpoint>> SyntheticCheckpoint::open(const std
   checkpoint->path_ = folder_of(parsed.config);
   checkpoint->bits_ = parsed.bits;
   GALVANI_TRY(checkpoint->config_, formats::read_hf_config(parsed.config));
+  // Their stacks and convolutions have shapes that no request names (MatrixSource of an expert, conv1d).
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "linear_num_value_heads"})
+    if (const auto found = checkpoint->config_.config.find(key);
+        found != checkpoint->config_.config.end() && found->is_number() && *found > 0)
+      return fail(
+          ErrorCode::kUnsupported,
+          "{}: {} is {}; random weights are made for dense families (llama, qwen2, qwen3, gemma3, gemma4), not for "
+          "experts and recurrent layers",
+          parsed.config, key, found->dump());
   return checkpoint;
 }
 

@@ -73,6 +73,11 @@ TEST(Synthetic, AConfigMayHaveAnyName) {
   expect_error(1, {"inspect", "--synthetic", (scratch / "none" / "config.json").string()}, {"none/config.json"});
 }
 
+TEST(Synthetic, OtherThanDenseFamiliesAreRefusedByTheirKey) {
+  for (const auto& [model, key] : {std::pair{"hf/qwen3_moe", "num_local_experts"}, {"hf/olmoe", "num_experts"}})
+    expect_error(1, {"inspect", "--synthetic", model_data(model).string()}, {key, "dense families"});
+}
+
 TEST(Synthetic, InspectAndBenchSaySo) {
   const Scratch scratch;
   const std::string shape = config(scratch).string();
