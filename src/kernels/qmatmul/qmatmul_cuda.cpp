@@ -23,6 +23,27 @@ QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Ari
   return p;
 }
 
+/// `y_bytes`: what the kernel writes whole, 0 when it does not.
+cuda::LaunchConfig launch_of(const QmatmulCudaPlan& plan, const QmatmulCuda::Options& options, void* y,
+                             size_t y_bytes) {
+  cuda::LaunchConfig config;
+  config.grid = {static_cast<unsigned>(plan.grid_x), static_cast<unsigned>(plan.grid_y)};
+  config.block = {static_cast<unsigned>(plan.threads)};
+  config.dynamic_smem = plan.smem;
+  config.cluster = {static_cast<unsigned>(plan.cluster)};
+  config.dependent_launch = plan.dependent_launch && options.dependent_launch;
+  if (y_bytes > 0) config.outputs[0] = {y, y_bytes};
+  return config;
+}
+
+/// x in boxes of `tokens` rows, for the tensor copy engine.
+Result<TensorMap> map_of_x(cuda::CudaDevice& device, const QmatmulArgs& args, int tokens) {
+  GALVANI_TRY(const auto bytes, cuda::tensor_map_2d(device, args.x, args.m, args.k, args.x_stride, tokens));
+  TensorMap map;
+  std::memcpy(map.bytes, bytes.data(), sizeof(map.bytes));
+  return map;
+}
+
 }  // namespace
 
 Result<A16Format> qmatmul_cuda_format_of(const quant::MatrixSource& source) {
@@ -103,12 +124,7 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
     case QmatmulCudaArm::kExpand: return run_expand(stream, plan, args, floats ? w.form.factor : 1.0f);
     case QmatmulCudaArm::kMma: {
       GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
-      cuda::LaunchConfig config;
-      config.grid = {static_cast<unsigned>(plan.grid_x), static_cast<unsigned>(plan.grid_y)};
-      config.block = {static_cast<unsigned>(plan.threads)};
-      config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
-      if (y_bytes > 0) config.outputs[0] = {y.data, y_bytes};
-      return cuda::launch(stream, *kernel, config, args);
+      return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), args);
     }
     default: return run_few(stream, plan, args, y_bytes);
   }
@@ -118,48 +134,23 @@ Status QmatmulCuda::run_few(cuda::Stream& stream, const QmatmulCudaPlan& plan, Q
   GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
   QmatmulFewArgs few = plan.few.args;
   few.p = args;
-  cuda::LaunchConfig config;
-  config.grid = {static_cast<unsigned>(plan.grid_x)};
-  config.block = {static_cast<unsigned>(plan.threads)};
-  config.dynamic_smem = plan.smem;
-  config.cluster = {static_cast<unsigned>(plan.cluster)};
-  config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
-  if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};
-  return cuda::launch(stream, *kernel, config, few);
+  return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), few);
 }
 
 Status QmatmulCuda::run_stream(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes) {
   GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
   QmatmulStreamArgs streamed = plan.stream.args;
   streamed.p = args;
-  GALVANI_TRY(const auto bytes, cuda::tensor_map_2d(*device_, args.x, args.m, args.k, args.x_stride, plan.tokens));
-  TensorMap map;
-  std::memcpy(map.bytes, bytes.data(), sizeof(map.bytes));
-  cuda::LaunchConfig config;
-  config.grid = {static_cast<unsigned>(plan.grid_x)};
-  config.block = {static_cast<unsigned>(plan.threads)};
-  config.dynamic_smem = plan.smem;
-  config.cluster = {static_cast<unsigned>(plan.cluster)};
-  config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
-  if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};
-  return cuda::launch(stream, *kernel, config, streamed, map);
+  GALVANI_TRY(const TensorMap map, map_of_x(*device_, args, plan.tokens));
+  return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), streamed, map);
 }
 
 Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes) {
   GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
   QmatmulWgmmaArgs wgmma = plan.wgmma;
   wgmma.p = args;
-  GALVANI_TRY(const auto bytes, cuda::tensor_map_2d(*device_, args.x, args.m, args.k, args.x_stride, plan.tokens));
-  TensorMap map;
-  std::memcpy(map.bytes, bytes.data(), sizeof(map.bytes));
-  cuda::LaunchConfig config;
-  config.grid = {static_cast<unsigned>(plan.grid_x)};
-  config.block = {static_cast<unsigned>(plan.threads)};
-  config.cluster = {static_cast<unsigned>(plan.cluster)};
-  config.dynamic_smem = plan.smem;
-  config.dependent_launch = plan.dependent_launch && options_.dependent_launch;
-  if (y_bytes > 0) config.outputs[0] = {args.y, y_bytes};
-  return cuda::launch(stream, *kernel, config, wgmma, map);
+  GALVANI_TRY(const TensorMap map, map_of_x(*device_, args, plan.tokens));
+  return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), wgmma, map);
 }
 
 Status QmatmulCuda::run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, float factor) {
