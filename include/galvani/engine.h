@@ -42,7 +42,9 @@ struct LoadTimes {
   double pack = 0;           ///< reading weights and packing them for the arms
   double upload = 0;         ///< from the page cache until the weights are ready on the GPU
   int64_t upload_bytes = 0;  ///< as they lie there
-  double graph = 0;          ///< capturing decode graphs: later than the first token, at each size's second step
+  /// Of upload, what the thread that loads waited for: allocations, blocks to be read, copies and packing.
+  double upload_memory = 0, upload_reading = 0, upload_link = 0;
+  double graph = 0;  ///< capturing decode graphs: later than the first token, at each size's second step
 };
 
 /// What was loaded.

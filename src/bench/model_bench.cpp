@@ -182,9 +182,13 @@ std::string model_record_text(const ModelRecord& r) {
   std::string text = fmt::format("{}{}: loaded in {:.2f} s, {:.1f} MB of weights\n", label, r.model, r.load_seconds,
                                  static_cast<double>(info.weight_bytes) / 1e6);
   if (r.times.upload_bytes > 0)
-    text += fmt::format("{}uploaded {:.1f} MB in {:.2f} s, {:.1f} GB/s; graphs captured in {:.1f} ms\n", label,
-                        static_cast<double>(r.times.upload_bytes) / 1e6, r.times.upload / 1e3,
-                        static_cast<double>(r.times.upload_bytes) / 1e6 / r.times.upload, r.times.graph);
+    text += fmt::format(
+        "{}uploaded {:.1f} MB in {:.3f} s, {:.1f} GB/s (waited {:.1f} ms for memory, {:.1f} for reading, {:.1f} for "
+        "the "
+        "link); graphs captured in {:.1f} ms\n",
+        label, static_cast<double>(r.times.upload_bytes) / 1e6, r.times.upload / 1e3,
+        static_cast<double>(r.times.upload_bytes) / 1e6 / r.times.upload, r.times.upload_memory, r.times.upload_reading,
+        r.times.upload_link, r.times.graph);
   text +=
       fmt::format("{}{} on {}, act {}, kv {}: prefill of {} tokens {:.2f} ms ({:.0f} tokens/s)\n", label, info.family,
                   info.device, info.act, info.kv, r.prompt, r.prefill_seconds * 1e3, r.prompt / r.prefill_seconds);
@@ -219,6 +223,9 @@ std::string model_record_json(const ModelRecord& r) {
                                  {"load_seconds", r.load_seconds},
                                  {"upload_ms", r.times.upload},
                                  {"upload_bytes", r.times.upload_bytes},
+                                 {"upload_memory_ms", r.times.upload_memory},
+                                 {"upload_reading_ms", r.times.upload_reading},
+                                 {"upload_link_ms", r.times.upload_link},
                                  {"graph_ms", r.times.graph},
                                  {"prompt_tokens", r.prompt},
                                  {"prefill_seconds", r.prefill_seconds},

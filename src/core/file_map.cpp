@@ -78,6 +78,26 @@ Status FileMap::check_not_truncated() const {
   return {};
 }
 
+Status FileMap::read(size_t offset, std::span<std::byte> out) const {
+  if (offset > size_ || out.size() > size_ - offset)
+    return fail(ErrorCode::kOutOfRange, "{}: bytes {} to {} were asked for; it has {}", path_.string(), offset,
+                offset + out.size(), size_);
+  for (size_t done = 0; done < out.size();) {
+    const ssize_t got = ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      return fail(ErrorCode::kIo, "cannot read {} bytes at {} of {}: {}", out.size() - done, offset + done,
+                  path_.string(), std::strerror(errno));
+    if (got == 0)
+      return fail(ErrorCode::kIo,
+                  "{} was {} bytes long when it was opened and ends at {} now; do not change a model file while it is "
+                  "loaded",
+                  path_.string(), size_, offset + done);
+    done += static_cast<size_t>(got);
+  }
+  return {};
+}
+
 void FileMap::prefetch(size_t offset, size_t length) const noexcept {
   if (data_ == nullptr || offset >= size_) return;
   const size_t page = 4096;

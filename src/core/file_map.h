@@ -23,6 +23,10 @@ class FileMap {
   static double total_open_ms() noexcept;
   /// Fails when the file on disk is now shorter than the map (reading past its end would fault).
   Status check_not_truncated() const;
+  /// Copies [offset, offset + out.size()) to `out`, past the map: the kernel copies from the page cache without a fault
+  /// a page, which many threads would share. Safe from several threads. Errors: a range outside the map (kOutOfRange),
+  /// a file that has become shorter, what the system says (kIo), each with file and place.
+  Status read(size_t offset, std::span<std::byte> out) const;
   /// Asks the kernel to read [offset, offset+length) ahead; a hint only.
   void prefetch(size_t offset, size_t length) const noexcept;
 

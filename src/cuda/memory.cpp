@@ -42,16 +42,28 @@ Result<DeviceBuffer> DeviceBuffer::allocate(CudaDevice& device, size_t bytes, st
   return buffer;
 }
 
+DeviceBuffer DeviceBuffer::part(std::shared_ptr<DeviceBuffer> whole, size_t at, size_t bytes) {
+  DeviceBuffer buffer;
+  buffer.device_ = whole->device_, buffer.bytes_ = bytes, buffer.data_ = whole->as<std::byte>() + at;
+  buffer.whole_ = std::move(whole);
+  return buffer;
+}
+
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   if (this == &other) return *this;
   reset();
   device_ = other.device_, bytes_ = std::exchange(other.bytes_, 0), tag_ = std::move(other.tag_);
-  data_ = std::exchange(other.data_, nullptr);
+  data_ = std::exchange(other.data_, nullptr), whole_ = std::move(other.whole_);
   return *this;
 }
 
 void DeviceBuffer::reset() {
   if (data_ == nullptr) return;
+  if (whole_ != nullptr) {
+    data_ = nullptr, bytes_ = 0;
+    whole_.reset();
+    return;
+  }
   const detail::RelaxedCapture relaxed;
   const cudaError_t error = cudaFree(std::exchange(data_, nullptr));
   if (error != cudaSuccess && error != cudaErrorCudartUnloading && !detail::is_sticky(error))

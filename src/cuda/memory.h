@@ -1,6 +1,7 @@
 #pragma once
 /// Device and pinned host memory with a tag, so that an error and a leak have a name.
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "cuda/stream.h"
@@ -12,6 +13,8 @@ class DeviceBuffer {
  public:
   /// Errors: kOutOfMemory: how much was needed, how much is free, who holds the rest, what to lower.
   static Result<DeviceBuffer> allocate(CudaDevice& device, size_t bytes, std::string tag);
+  /// Bytes [at, at + bytes) of `whole`, which lives at least as long. Counted under its tag.
+  static DeviceBuffer part(std::shared_ptr<DeviceBuffer> whole, size_t at, size_t bytes);
   DeviceBuffer() = default;
   ~DeviceBuffer() { reset(); }
   DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
@@ -30,6 +33,7 @@ class DeviceBuffer {
   void* data_ = nullptr;
   size_t bytes_ = 0;
   std::string tag_;
+  std::shared_ptr<DeviceBuffer> whole_;  // of a part
 };
 
 /// Page-locked host memory, which copies need to run at the full rate beside kernels.

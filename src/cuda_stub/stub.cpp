@@ -76,6 +76,12 @@ Result<Graph> Stream::end_capture() { return no_cuda(); }
 void Stream::count_launch(const Kernel&) {}
 
 Result<DeviceBuffer> DeviceBuffer::allocate(CudaDevice&, size_t, std::string) { return no_cuda(); }
+DeviceBuffer DeviceBuffer::part(std::shared_ptr<DeviceBuffer> whole, size_t at, size_t bytes) {
+  DeviceBuffer buffer;
+  buffer.device_ = whole->device_, buffer.bytes_ = bytes, buffer.data_ = whole->as<std::byte>() + at;
+  buffer.whole_ = std::move(whole);
+  return buffer;
+}
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   if (this == &other) return *this;
   device_ = std::exchange(other.device_, nullptr);

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "exec/cuda_weights.h"
 #include "models/model.h"
 
 namespace galvani::engine {
 
-Status check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps& caps, exec::GpuChoice choice,
-                       int64_t longest_step) {
+Result<int64_t> check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps& caps, exec::GpuChoice choice,
+                                int64_t longest_step) {
   exec::RecordingOps ops;
   GALVANI_TRY(const auto model, models::load_model(checkpoint, ops));
   // What CudaOps will allow the expand arm: the largest quantized matrix below the limit.
@@ -24,7 +25,7 @@ Status check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps& caps, ex
   if (!model->state_spec().slots.empty())
     return fail(ErrorCode::kUnsupported, "{}: recurrent layers are not on CUDA yet; run with --device cpu",
                 model->info().family);
-  return {};
+  return exec::expected_weight_bytes(ops);
 }
 
 }  // namespace galvani::engine

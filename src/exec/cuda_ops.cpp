@@ -29,14 +29,14 @@ CudaOps::CudaOps(const OpsOptions& options, std::shared_ptr<cuda::CudaDevice> de
 
 CudaOps::~CudaOps() { (void)stream_.synchronize(); }
 
-Status CudaOps::initialise() {
+Status CudaOps::initialise(int64_t expected_weights) {
   GALVANI_TRY(choice_, gpu_choice(device_->caps(), device_->name(), options_, DType::kBF16));
   if (options_.count_activations) {
     GALVANI_TRY(device_counters_,
                 cuda::DeviceBuffer::allocate(*device_, kMostCounted * 2 * sizeof(uint64_t), "activation counters"));
     GALVANI_TRY_VOID(stream_.fill(device_counters_.data(), 0, device_counters_.size()));
   }
-  GALVANI_TRY(uploader_, Uploader::create(stream_));
+  GALVANI_TRY(uploader_, Uploader::create(stream_, expected_weights));
   GALVANI_TRY(sampler_, kernels::CudaSampler::create(*device_));
   constexpr size_t kFixed = (3 * kMaxGraphRows + kMaxSchedules * (kMaxGraphRows + 2)) * sizeof(int);
   GALVANI_TRY_VOID(decode_block_.create(*device_, kFixed, "step tables"));
@@ -57,7 +57,7 @@ Result<StackRef> CudaOps::load_stack(const std::string& name, std::span<const st
 }
 
 Result<EmbeddingRef> CudaOps::load_embedding(const quant::MatrixPtr& source) {
-  GALVANI_TRY(CudaTable table, upload_table(uploader_, *source));
+  GALVANI_TRY(CudaTable table, upload_table(uploader_, source));
   weight_bytes_ += table.bytes;
   step_bytes_ += table.bytes / std::max<int64_t>(table.rows, 1);
   tables_.push_back(std::move(table));
@@ -65,7 +65,7 @@ Result<EmbeddingRef> CudaOps::load_embedding(const quant::MatrixPtr& source) {
 }
 
 Result<VectorRef> CudaOps::load_vector(std::span<const float> values) {
-  GALVANI_TRY(auto buffer, uploader_.upload(std::as_bytes(values), "weights"));
+  GALVANI_TRY(auto buffer, uploader_.upload(std::as_bytes(values)));
   weight_bytes_ += static_cast<int64_t>(values.size_bytes());
   step_bytes_ += static_cast<int64_t>(values.size_bytes());
   vectors_.push_back(std::move(buffer));
@@ -74,7 +74,7 @@ Result<VectorRef> CudaOps::load_vector(std::span<const float> values) {
 
 Result<RopeRef> CudaOps::load_rope(const RopeSpec& spec) {
   Rope rope{.spec = spec, .inv_freq = {}};
-  GALVANI_TRY(rope.inv_freq, uploader_.upload(std::as_bytes(std::span(spec.inv_freq)), "weights"));
+  GALVANI_TRY(rope.inv_freq, uploader_.upload(std::as_bytes(std::span(spec.inv_freq))));
   ropes_.push_back(std::move(rope));
   return RopeRef{static_cast<int>(ropes_.size()) - 1};
 }
@@ -137,11 +137,13 @@ Status CudaOps::finish_loading() {
     GALVANI_TRY(blas_workspace_,
                 cuda::DeviceBuffer::allocate(*device_, cuda::Blas::kWorkspaceBytes, "matmul workspace"));
   }
+  const UploadWaits& waits = uploader_.waits();
   log_info(
-      "uploaded {:.1f} MB to {} in {:.2f} s ({:.2f} GB/s, reading and packing included); matmul workspace {:.1f} MB",
-      static_cast<double>(uploader_.bytes()) / 1e6, device(), uploader_.seconds(),
-      static_cast<double>(uploader_.bytes()) / 1e9 / std::max(uploader_.seconds(), 1e-9),
-      static_cast<double>(qmatmul_->workspace_bytes()) / 1e6);
+      "uploaded {:.1f} MB to {} in {:.1f} ms ({:.2f} GB/s from the files to ready; waited {:.1f} ms for memory, {:.1f} "
+      "for reading, {:.1f} for the link); matmul workspace {:.1f} MB",
+      static_cast<double>(uploader_.bytes()) / 1e6, device(), uploader_.seconds() * 1e3,
+      static_cast<double>(uploader_.bytes()) / 1e9 / std::max(uploader_.seconds(), 1e-9), waits.memory * 1e3,
+      waits.reading * 1e3, waits.link * 1e3, static_cast<double>(qmatmul_->workspace_bytes()) / 1e6);
   return {};
 }
 
@@ -338,7 +340,7 @@ Result<std::unique_ptr<Ops>> create_cuda_ops(const OpsOptions& options, const Cu
   GALVANI_TRY(auto device, cuda::CudaDevice::open(gpu.device, device_options));
   GALVANI_TRY(auto stream, cuda::Stream::create(*device));
   auto ops = std::make_unique<CudaOps>(options, std::move(device), std::move(stream));
-  GALVANI_TRY_VOID(ops->initialise());
+  GALVANI_TRY_VOID(ops->initialise(gpu.weight_bytes));
   return std::unique_ptr<Ops>(std::move(ops));
 }
 

@@ -33,7 +33,8 @@ class CudaOps final : public Ops {
  public:
   CudaOps(const OpsOptions& options, std::shared_ptr<cuda::CudaDevice> device, cuda::Stream stream);
   ~CudaOps() override;
-  Status initialise();
+  /// `expected_weights`: bytes that loading will ask for, 0 when unknown.
+  Status initialise(int64_t expected_weights);
 
   std::string device() const override { return fmt::format("cuda:{}", device_->index()); }
   const OpsOptions& options() const override { return options_; }
@@ -46,7 +47,15 @@ class CudaOps final : public Ops {
   Result<VectorRef> load_vector(std::span<const float> values) override;
   Result<RopeRef> load_rope(const RopeSpec& rope) override;
   Status finish_load() override { return loading_ ? finish_loading() : Status{}; }
-  LoadCosts load_costs() const override { return {uploader_.seconds() * 1e3, uploader_.bytes(), graph_ms_}; }
+  LoadCosts load_costs() const override {
+    const UploadWaits& waits = uploader_.waits();
+    return {.upload_ms = uploader_.seconds() * 1e3,
+            .upload_bytes = uploader_.bytes(),
+            .memory_ms = waits.memory * 1e3,
+            .reading_ms = waits.reading * 1e3,
+            .link_ms = waits.link * 1e3,
+            .graph_ms = graph_ms_};
+  }
   int64_t weight_bytes() const override { return weight_bytes_; }
   int64_t step_bytes() const override { return step_bytes_; }
 

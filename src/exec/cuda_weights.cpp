@@ -1,234 +1,47 @@
 #include "exec/cuda_weights.h"
 
-#include <cstring>
-#include <mutex>
-
 #include "core/log.h"
-#include "core/parallel.h"
 #include "kernels/qmatmul/a16_pack.h"
-#include "kernels/qmatmul/a16_pack_cuda.h"
 
 namespace galvani::exec {
 namespace {
 
 using kernels::StoreType;
 
-StoreType store_type(DType type) {
-  return type == DType::kF16 ? StoreType::kF16 : type == DType::kBF16 ? StoreType::kBF16 : StoreType::kF32;
+/// The type in which a matrix of no packed form is held.
+StoreType dense_type(const quant::MatrixSource& source) {
+  return source.kind() == quant::MatrixKind::kDense ? store_type(source.dtype()) : StoreType::kF32;
 }
-
-/// memcpy by all threads: one reads the page cache at a quarter of a link's rate.
-void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
-  parallel_for(static_cast<int64_t>(bytes), int64_t{1} << 18, [&](int64_t begin, int64_t end, int) {
-    std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
-  });
+size_t dense_bytes(const quant::MatrixSource& source) {
+  return static_cast<size_t>(source.rows()) * static_cast<size_t>(source.cols()) *
+         static_cast<size_t>(kernels::store_bytes(dense_type(source)));
 }
 
 /// All rows of a matrix as they stand when it is dense, else dequantised to f32.
-Result<cuda::DeviceBuffer> upload_dense(Uploader& uploader, const quant::MatrixSource& source, const char* tag,
-                                        StoreType& type) {
-  const auto cols = static_cast<size_t>(source.cols());
-  const bool dense = source.kind() == quant::MatrixKind::kDense;
-  type = dense ? store_type(source.dtype()) : StoreType::kF32;
-  const size_t row_bytes = cols * static_cast<size_t>(store_bytes(type));
-  return uploader.upload(static_cast<size_t>(source.rows()) * row_bytes, tag, row_bytes,
-                         [&](size_t at, std::span<std::byte> out) -> Status {
-                           const auto first = static_cast<int64_t>(at / row_bytes);
-                           const auto last = first + static_cast<int64_t>(out.size() / row_bytes);
-                           if (dense) {
-                             const auto raw = source.dense_rows(first, last);
-                             if (!raw.empty()) {
-                               copy_bytes(out.data(), raw.data(), out.size());
-                               return {};
-                             }
-                           }
-                           if (type == StoreType::kF32)
-                             return source.dequant_rows(first, last, reinterpret_cast<float*>(out.data()));
-                           // Rows in another order than the file's: f32 and back is exact.
-                           std::vector<float> values(static_cast<size_t>(last - first) * cols);
-                           GALVANI_TRY_VOID(source.dequant_rows(first, last, values.data()));
-                           auto* to = reinterpret_cast<uint16_t*>(out.data());
-                           for (size_t i = 0; i < values.size(); ++i)
-                             to[i] = type == StoreType::kF16 ? f32_to_f16(values[i]) : f32_to_bf16(values[i]);
-                           return {};
-                         });
+Result<cuda::DeviceBuffer> upload_dense(Uploader& uploader, const quant::MatrixPtr& source, StoreType& type) {
+  type = dense_type(*source);
+  GALVANI_TRY(auto buffer, uploader.allocate(dense_bytes(*source)));
+  GALVANI_TRY_VOID(uploader.dense(source, type, buffer.as<std::byte>()));
+  return buffer;
 }
-
-}  // namespace
-
-Result<Uploader> Uploader::create(cuda::Stream& stream) {
-  Uploader uploader;
-  uploader.stream_ = &stream;
-  GALVANI_TRY(uploader.copies_, cuda::Stream::create(stream.device()));
-  for (Block& block : uploader.blocks_) {
-    GALVANI_TRY(block.sent, cuda::Event::create(stream.device()));
-    GALVANI_TRY(block.packed, cuda::Event::create(stream.device()));
-  }
-  return uploader;
-}
-
-Result<Uploader::Block*> Uploader::next() {
-  turn_ = (turn_ + 1) % blocks_.size();
-  Block& block = blocks_[turn_];
-  if (block.host.size() == 0) {
-    GALVANI_TRY(block.host, cuda::PinnedBuffer::allocate(stream_->device(), kPiece, "upload"));
-  }
-  if (block.used) GALVANI_TRY_VOID(block.sent.synchronize());
-  return &block;
-}
-
-Status Uploader::send(Block& block, std::byte* to, size_t bytes) {
-  GALVANI_TRY_VOID(copies_.to_device(to, block.host.data(), bytes));
-  GALVANI_TRY_VOID(copies_.record(block.sent));
-  GALVANI_TRY_VOID(stream_->wait(block.sent));
-  block.used = true;
-  bytes_ += static_cast<int64_t>(bytes);
-  return {};
-}
-
-Result<cuda::DeviceBuffer> Uploader::upload(std::span<const std::byte> bytes, const char* tag) {
-  return upload(bytes.size(), tag, 1, [&](size_t at, std::span<std::byte> out) -> Status {
-    copy_bytes(out.data(), bytes.data() + at, out.size());
-    return {};
-  });
-}
-
-Status Uploader::finish() {
-  const Clock clock(*this);
-  GALVANI_TRY_VOID(copies_.synchronize());
-  GALVANI_TRY_VOID(stream_->synchronize());
-  for (Block& block : blocks_) {
-    block.host.reset();
-    block.staging.reset();
-    block.used = block.packing = false;
-  }
-  return {};
-}
-
-namespace {
-
-/// Where rows of an affine matrix lie in a staging block.
-struct RowLayout {
-  size_t code_bytes = 0, pair_bytes = 0;  // of a row
-  size_t scales_at = 0, biases_at = 0, bytes = 0;
-};
-RowLayout layout_of(const kernels::A16Format& format, int64_t rows, int64_t cols) {
-  const auto up = [](size_t n) { return (n + 255) / 256 * 256; };
-  RowLayout layout;
-  layout.code_bytes = static_cast<size_t>(cols * format.bits / 8);
-  layout.pair_bytes =
-      static_cast<size_t>(cols / format.group) * static_cast<size_t>(kernels::a16_pair_bytes(format.scale) / 2);
-  layout.scales_at = up(static_cast<size_t>(rows) * layout.code_bytes);
-  layout.biases_at = up(layout.scales_at + static_cast<size_t>(rows) * layout.pair_bytes);
-  layout.bytes = layout.biases_at + static_cast<size_t>(rows) * layout.pair_bytes;
-  return layout;
-}
-
-/// Rows [r0, r1) to `out` by all threads.
-Status gather_rows(const quant::MatrixSource& source, int64_t r0, int64_t r1, const RowLayout& layout, std::byte* out) {
-  std::mutex mutex;
-  Status result;
-  const auto gather = [&](int64_t begin, int64_t end) -> Status {
-    GALVANI_TRY(quant::AffineView view, source.affine_in_place(r0 + begin, r0 + end));
-    quant::AffineTensor converted;
-    if (view.codes == nullptr) {
-      GALVANI_TRY(converted, source.affine(r0 + begin, r0 + end, 0, source.cols()));
-      view = converted.view;
-    }
-    const auto rows = static_cast<size_t>(end - begin), first = static_cast<size_t>(begin);
-    std::memcpy(out + first * layout.code_bytes, view.codes, rows * layout.code_bytes);
-    std::memcpy(out + layout.scales_at + first * layout.pair_bytes, view.scales, rows * layout.pair_bytes);
-    std::memcpy(out + layout.biases_at + first * layout.pair_bytes, view.biases, rows * layout.pair_bytes);
-    return {};
-  };
-  parallel_for(r1 - r0, 16, [&](int64_t begin, int64_t end, int) {
-    Status done = gather(begin, end);
-    const std::lock_guard lock(mutex);
-    if (!done && result) result = std::move(done);
-  });
-  return result;
-}
-
-}  // namespace
-
-Status Uploader::pack(const quant::MatrixSource& source, const kernels::A16Format& format, unsigned char* out) {
-  const Clock clock(*this);
-  const int64_t rows = source.rows(), cols = source.cols();
-  if (const quant::SyntheticWords* words = source.synthetic()) {
-    kernels::A16PackArgs args = kernels::a16_pack_args(format, static_cast<int>(rows), static_cast<int>(cols));
-    args.synthetic = *words;
-    args.out = out;
-    bytes_ += kernels::a16_bytes(format, rows, cols);
-    return kernels::a16_pack_cuda(*stream_, format.bits, args);
-  }
-  const auto most = static_cast<int64_t>(kPiece / layout_of(format, kernels::kA16Rows, cols).bytes) * kernels::kA16Rows;
-  if (!kernels::a16_packs_on_device(cols) || most == 0) return pack_on_host(source, format, out);
-  const int64_t tile_bytes = kernels::a16_bytes(format, kernels::kA16Rows, cols);
-  for (int64_t r = 0; r < rows; r += most)
-    GALVANI_TRY_VOID(pack_rows(source, format, r, std::min(rows, r + most), out + r / kernels::kA16Rows * tile_bytes));
-  return {};
-}
-
-Status Uploader::pack_rows(const quant::MatrixSource& source, const kernels::A16Format& format, int64_t r0, int64_t r1,
-                           unsigned char* out) {
-  const RowLayout layout = layout_of(format, r1 - r0, source.cols());
-  GALVANI_TRY(Block * block, next());
-  if (block->staging.size() == 0) {
-    GALVANI_TRY(block->staging, cuda::DeviceBuffer::allocate(stream_->device(), kPiece, "upload"));
-  }
-  if (block->packing) GALVANI_TRY_VOID(copies_.wait(block->packed));
-  GALVANI_TRY_VOID(gather_rows(source, r0, r1, layout, block->host.as<std::byte>()));
-  const std::byte* rows = block->staging.as<std::byte>();
-  GALVANI_TRY_VOID(send(*block, block->staging.as<std::byte>(), layout.bytes));
-  kernels::A16PackArgs args =
-      kernels::a16_pack_args(format, static_cast<int>(r1 - r0), static_cast<int>(source.cols()));
-  args.codes = reinterpret_cast<const unsigned*>(rows);
-  args.scales = rows + layout.scales_at;
-  args.biases = rows + layout.biases_at;
-  args.out = out;
-  GALVANI_TRY_VOID(kernels::a16_pack_cuda(*stream_, format.bits, args));
-  GALVANI_TRY_VOID(stream_->record(block->packed));
-  block->packing = true;
-  return {};
-}
-
-/// Rows whose code streams are no whole words.
-Status Uploader::pack_on_host(const quant::MatrixSource& source, const kernels::A16Format& format, unsigned char* out) {
-  const int64_t tile_bytes = kernels::a16_bytes(format, kernels::kA16Rows, source.cols());
-  const int64_t most = static_cast<int64_t>(kPiece) / tile_bytes * kernels::kA16Rows;
-  if (most == 0)
-    return fail(ErrorCode::kUnsupported, "{}: 16 rows of {} columns do not fit the upload's pieces", source.name(),
-                source.cols());
-  for (int64_t r = 0; r < source.rows(); r += most) {
-    const int64_t end = std::min(source.rows(), r + most);
-    const auto bytes = static_cast<size_t>(kernels::a16_bytes(format, end - r, source.cols()));
-    GALVANI_TRY(Block * block, next());
-    GALVANI_TRY_VOID(kernels::a16_pack(source, r, end, {block->host.as<std::byte>(), bytes}));
-    GALVANI_TRY_VOID(send(*block, reinterpret_cast<std::byte*>(out) + r / kernels::kA16Rows * tile_bytes, bytes));
-  }
-  return {};
-}
-
-namespace {
 
 /// One part of other codes: packed on the host where a packed form holds it, else dense.
-Result<CudaSegment> upload_segment(Uploader& uploader, const quant::MatrixSource& source) {
+Result<CudaSegment> upload_segment(Uploader& uploader, const quant::MatrixPtr& source) {
   CudaSegment segment;
-  segment.rows = source.rows();
-  if (kernels::qmatmul_cuda_format_of(source)) {
-    const auto start = std::chrono::steady_clock::now();
-    auto packed = kernels::qmatmul_cuda_upload(uploader.stream(), source, 0, source.rows());
+  segment.rows = source->rows();
+  if (kernels::qmatmul_cuda_format_of(*source)) {
+    uploader.note(0);
+    auto packed = kernels::qmatmul_cuda_upload(uploader.stream(), *source, 0, source->rows());
     if (packed) {
       segment.packed = std::move(*packed);
-      uploader.note(segment.packed->packed_bytes(),
-                    std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      uploader.note(segment.packed->packed_bytes());
       return segment;
     }
     // Float codes whose scales no packed form holds; the values are as exact in f32.
     if (packed.error().code != ErrorCode::kUnsupported) return tl::unexpected<Error>(std::move(packed).error());
     log_warn("{}; it is multiplied in f32, slowly", packed.error().message);
   }
-  GALVANI_TRY(segment.dense, upload_dense(uploader, source, "weights", segment.type));
+  GALVANI_TRY(segment.dense, upload_dense(uploader, source, segment.type));
   return segment;
 }
 
@@ -276,12 +89,11 @@ Result<CudaSegment> upload_packed(Uploader& uploader, std::span<const LinearPart
   matrix.cols = parts[0].matrix->cols();
   for (const LinearPart& part : parts) matrix.rows += part.matrix->rows();
   segment.rows = matrix.rows;
-  GALVANI_TRY(matrix.owner, cuda::DeviceBuffer::allocate(uploader.stream().device(),
-                                                         static_cast<size_t>(matrix.packed_bytes()), "weights"));
+  GALVANI_TRY(matrix.owner, uploader.allocate(static_cast<size_t>(matrix.packed_bytes())));
   auto* out = matrix.owner.as<unsigned char>();
   matrix.data = out;
   for (const LinearPart& part : parts) {
-    GALVANI_TRY_VOID(uploader.pack(*part.matrix, format, out));
+    GALVANI_TRY_VOID(uploader.pack(part.matrix, format, out));
     out += kernels::a16_bytes(format, part.matrix->rows(), matrix.cols);
   }
   return segment;
@@ -303,7 +115,7 @@ Result<CudaLinear> upload_linear(Uploader& uploader, const std::string& name, st
     if (format) {
       GALVANI_TRY(segment, upload_packed(uploader, parts.subspan(i, count), *format));
     } else {
-      GALVANI_TRY(segment, upload_segment(uploader, *parts[i].matrix));
+      GALVANI_TRY(segment, upload_segment(uploader, parts[i].matrix));
     }
     segment.first_row = linear.rows;
     linear.rows += segment.rows;
@@ -325,38 +137,60 @@ Result<CudaLinear> upload_linear(Uploader& uploader, const std::string& name, st
     bias.resize(rows, 0.0f);
   }
   if (any_bias) {
-    GALVANI_TRY(linear.bias, uploader.upload(std::as_bytes(std::span(bias)), "weights"));
+    GALVANI_TRY(linear.bias, uploader.upload(std::as_bytes(std::span(bias))));
     linear.bytes += static_cast<int64_t>(linear.bias.size());
   }
   return linear;
 }
 
-Result<CudaTable> upload_table(Uploader& uploader, const quant::MatrixSource& source) {
+namespace {
+
+/// Whether rows are looked up in their affine codes.
+bool codes_looked_up(const quant::MatrixSource& source) {
+  return source.kind() == quant::MatrixKind::kAffine && source.cols() % 32 == 0;
+}
+
+}  // namespace
+
+Result<CudaTable> upload_table(Uploader& uploader, const quant::MatrixPtr& source) {
   CudaTable table;
-  table.rows = source.rows();
-  table.cols = source.cols();
-  const bool affine = source.kind() == quant::MatrixKind::kAffine && source.cols() % 32 == 0;
-  if (!affine) {
-    GALVANI_TRY(table.codes, upload_dense(uploader, source, "embedding", table.type));
+  table.rows = source->rows();
+  table.cols = source->cols();
+  if (!codes_looked_up(*source)) {
+    GALVANI_TRY(table.codes, upload_dense(uploader, source, table.type));
   } else {
-    GALVANI_TRY(quant::AffineView view, source.affine_in_place(0, source.rows()));
-    quant::AffineTensor tensor;
-    if (view.codes == nullptr) {
-      GALVANI_TRY(tensor, source.affine(0, source.rows(), 0, source.cols()));
-      view = tensor.view;
-    }
-    table.type = store_type(view.scale_dtype);
-    table.bits = view.bits;
-    table.group = view.group;
-    const auto code_bytes = static_cast<size_t>(view.rows * view.row_code_bytes());
+    table.type = store_type(source->dtype());
+    table.bits = source->bits();
+    table.group = source->group();
+    const auto code_bytes = static_cast<size_t>(table.rows * (table.cols * table.bits / 8));
     const auto pair_bytes =
-        static_cast<size_t>(view.rows * view.groups()) * static_cast<size_t>(store_bytes(table.type));
-    GALVANI_TRY(table.codes, uploader.upload({view.codes, code_bytes}, "embedding"));
-    GALVANI_TRY(table.scales, uploader.upload({view.scales, pair_bytes}, "embedding"));
-    GALVANI_TRY(table.biases, uploader.upload({view.biases, pair_bytes}, "embedding"));
+        static_cast<size_t>(table.rows * (table.cols / table.group)) * static_cast<size_t>(store_bytes(table.type));
+    GALVANI_TRY(table.codes, uploader.allocate(code_bytes));
+    GALVANI_TRY(table.scales, uploader.allocate(pair_bytes));
+    GALVANI_TRY(table.biases, uploader.allocate(pair_bytes));
+    GALVANI_TRY_VOID(uploader.affine(source, table.codes.as<std::byte>(), table.scales.as<std::byte>(),
+                                     table.biases.as<std::byte>()));
   }
   table.bytes = static_cast<int64_t>(table.codes.size() + table.scales.size() + table.biases.size());
   return table;
+}
+
+int64_t expected_weight_bytes(const RecordingOps& recorded) {
+  int64_t bytes = recorded.vector_bytes() + (int64_t{1} << 20);
+  for (const RecordingOps::Matrix& matrix : recorded.matrices()) {
+    const quant::MatrixSource& source = *matrix.source;
+    const auto dense = static_cast<int64_t>(dense_bytes(source));
+    if (matrix.embedding) {
+      const int64_t pairs = source.group() > 0 ? source.cols() / source.group() * 2 * dtype_bytes(source.dtype()) : 0;
+      bytes += codes_looked_up(source) ? source.rows() * (source.cols() * source.bits() / 8 + pairs) : dense;
+    }
+    if (!matrix.multiplied) continue;
+    if (const auto format = packed_format(source))
+      bytes += kernels::a16_bytes(*format, source.rows(), source.cols());
+    else if (!kernels::qmatmul_cuda_format_of(source))  // else in memory of its own
+      bytes += dense;
+  }
+  return bytes;
 }
 
 }  // namespace galvani::exec

@@ -40,6 +40,8 @@ struct ActivationCounters {
 struct LoadCosts {
   double upload_ms = 0;  ///< reading, converting and copying weights until they are ready on the device
   int64_t upload_bytes = 0;
+  /// Of upload_ms: waiting for allocations, for blocks to be read, for copies and packing.
+  double memory_ms = 0, reading_ms = 0, link_ms = 0;
   double graph_ms = 0;  ///< capturing and instantiating graphs
 };
 

@@ -1,5 +1,7 @@
 #include "quant/matrix_source.h"
 
+#include <cstring>
+
 #include "core/error.h"
 
 namespace galvani::quant {
@@ -24,6 +26,25 @@ Result<AffineTensor> MatrixSource::affine(int64_t, int64_t, int64_t, int64_t) co
 Result<AffineView> MatrixSource::affine_in_place(int64_t r0, int64_t r1) const {
   GALVANI_TRY_VOID(check_rows(r0, r1));
   return AffineView{};
+}
+
+Status MatrixSource::read_affine(int64_t r0, int64_t r1, std::byte* codes, std::byte* scales, std::byte* biases) const {
+  GALVANI_TRY(const AffineTensor tensor, affine(r0, r1, 0, cols_));
+  const AffineView& view = tensor.view;
+  const auto code_bytes = static_cast<size_t>(view.rows * view.row_code_bytes());
+  const auto pair_bytes = static_cast<size_t>(view.rows * view.groups() * dtype_bytes(view.scale_dtype));
+  if (code_bytes == 0) return {};
+  std::memcpy(codes, view.codes, code_bytes);
+  std::memcpy(scales, view.scales, pair_bytes);
+  std::memcpy(biases, view.biases, pair_bytes);
+  return {};
+}
+
+Result<bool> MatrixSource::read_dense(int64_t r0, int64_t r1, std::byte* out) const {
+  const std::span<const std::byte> rows = dense_rows(r0, r1);
+  if (rows.empty()) return false;
+  std::memcpy(out, rows.data(), rows.size());
+  return true;
 }
 
 Status MatrixSource::check_rows(int64_t r0, int64_t r1) const {

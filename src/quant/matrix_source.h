@@ -50,6 +50,13 @@ class MatrixSource {
   /// The same for whole rows [r0, r1), where they stand so in the file and no copy is needed; codes null when they do
   /// not. Lives as long as this object. Errors as affine()'s.
   virtual Result<AffineView> affine_in_place(int64_t r0, int64_t r1) const;
+  /// affine() of whole rows [r0, r1) into the caller's memory, one after another: codes [r1-r0, cols·bits/8 bytes],
+  /// scales and biases [r1-r0, cols/group] of dtype(). Read from the file where they stand so in it: for bulk reads by
+  /// several threads. Errors as affine()'s and FileMap::read's.
+  virtual Status read_affine(int64_t r0, int64_t r1, std::byte* codes, std::byte* scales, std::byte* biases) const;
+  /// Raw elements of a kDense matrix's rows [r0, r1) into the caller's memory, likewise. False where they are not
+  /// stored so, but converted or in another order within the file; `out` then holds nothing. Errors: FileMap::read's.
+  virtual Result<bool> read_dense(int64_t r0, int64_t r1, std::byte* out) const;
   /// What a synthetic matrix is made from, so that a device can make it; null for every other.
   virtual const SyntheticWords* synthetic() const { return nullptr; }
   /// Raw elements of a kDense matrix's rows [r0, r1), contiguous in the file, or empty when they are not.

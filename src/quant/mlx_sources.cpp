@@ -19,21 +19,31 @@ int64_t packed_bytes(int64_t rows, int64_t cols, int64_t bits) {
   return total / 8;
 }
 
-/// Index of the first NaN or infinity of `count` elements from `begin`, or -1.
-int64_t first_not_finite(DType type, const std::byte* base, int64_t begin, int64_t count) {
-  const bool half = type != DType::kF32;
-  const uint32_t exponent = type == DType::kF32 ? 0x7f800000u : type == DType::kBF16 ? 0x7f80u : 0x7c00u;
-  const auto bad = [&](int64_t i) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, base + i * (half ? 2 : 4), half ? 2 : 4);
-    return (bits & exponent) == exponent;
+/// Whether `count` elements hold a NaN or an infinity. Element type Bits, all of whose exponent bits are `exponent`.
+template <typename Bits>
+bool any_not_finite(const std::byte* base, int64_t count, Bits exponent) {
+  Bits any = 0;  // no early way out: so that it becomes vector code, as fast as the copy beside it
+  for (int64_t i = 0; i < count; ++i) {
+    Bits bits;
+    std::memcpy(&bits, base + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+    any = static_cast<Bits>(any | static_cast<Bits>((bits & exponent) == exponent));
+  }
+  return any != 0;
+}
+
+/// Index of the first NaN or infinity of `count` elements, or -1.
+int64_t first_not_finite(DType type, const std::byte* base, int64_t count) {
+  const bool found = type == DType::kF32
+                         ? any_not_finite<uint32_t>(base, count, 0x7f800000u)
+                         : any_not_finite<uint16_t>(base, count, type == DType::kBF16 ? 0x7f80 : 0x7c00);
+  if (!found) return -1;
+  int64_t i = 0;
+  const auto bad = [&](const std::byte* at) {
+    return type == DType::kF32 ? any_not_finite<uint32_t>(at, 1, 0x7f800000u)
+                               : any_not_finite<uint16_t>(at, 1, type == DType::kBF16 ? 0x7f80 : 0x7c00);
   };
-  bool any = false;
-  for (int64_t i = begin; i < begin + count; ++i) any |= bad(i);
-  if (!any) return -1;
-  int64_t i = begin;
-  while (!bad(i)) ++i;
-  return i - begin;
+  while (!bad(base + i * dtype_bytes(type))) ++i;
+  return i;
 }
 
 class DenseSource final : public MatrixSource {
@@ -66,6 +76,14 @@ class DenseSource final : public MatrixSource {
     if (!map_.in_order() || !check_rows(r0, r1) || !data_.check()) return {};
     const auto row_bytes = static_cast<size_t>(cols_ * dtype_bytes(dtype_));
     return data_.bytes.subspan(static_cast<size_t>(r0) * row_bytes, static_cast<size_t>(r1 - r0) * row_bytes);
+  }
+
+  Result<bool> read_dense(int64_t r0, int64_t r1, std::byte* out) const override {
+    GALVANI_TRY_VOID(check_rows(r0, r1));
+    if (!map_.in_order()) return false;
+    const auto row_bytes = static_cast<size_t>(cols_ * dtype_bytes(dtype_));
+    GALVANI_TRY_VOID(data_.read(static_cast<size_t>(r0) * row_bytes, {out, static_cast<size_t>(r1 - r0) * row_bytes}));
+    return true;
   }
 
  private:
@@ -122,6 +140,17 @@ class AffineSource final : public MatrixSource {
     return view;
   }
 
+  Status read_affine(int64_t r0, int64_t r1, std::byte* codes, std::byte* scales, std::byte* biases) const override {
+    GALVANI_TRY_VOID(check_rows(r0, r1));
+    const auto first = static_cast<size_t>(r0), rows = static_cast<size_t>(r1 - r0);
+    const auto code_bytes = static_cast<size_t>(view_.row_code_bytes());
+    const auto pair_bytes = static_cast<size_t>(view_.groups() * dtype_bytes(dtype_));
+    GALVANI_TRY_VOID(codes_.read(first * code_bytes, {codes, rows * code_bytes}));
+    GALVANI_TRY_VOID(scales_.read(first * pair_bytes, {scales, rows * pair_bytes}));
+    GALVANI_TRY_VOID(biases_.read(first * pair_bytes, {biases, rows * pair_bytes}));
+    return check_pairs(r0, r1, scales, biases);
+  }
+
  private:
   Status check_files() const {
     GALVANI_TRY_VOID(codes_.check());
@@ -132,12 +161,28 @@ class AffineSource final : public MatrixSource {
 
   /// A NaN or infinity among these rows' scales and biases is an error: it would spread to everything.
   Status check_scales(int64_t r0, int64_t r1, int64_t g0, int64_t g1) const {
+    const int64_t groups = view_.groups(), size = dtype_bytes(dtype_);
+    if (g0 == 0 && g1 == groups)
+      return check_pairs(r0, r1, view_.scales + r0 * groups * size, view_.biases + r0 * groups * size);
     for (const auto& [data, what] : {std::pair{view_.scales, "scale"}, std::pair{view_.biases, "bias"}})
       for (int64_t r = r0; r < r1; ++r)
-        if (const int64_t bad = first_not_finite(dtype_, data, r * view_.groups() + g0, g1 - g0); bad >= 0)
-          return fail(ErrorCode::kCorrupt, "{}: the {} of row {}, group {} is not a finite number; the file is damaged",
-                      name_, what, r, g0 + bad);
+        if (const int64_t bad = first_not_finite(dtype_, data + (r * groups + g0) * size, g1 - g0); bad >= 0)
+          return not_finite(what, r, g0 + bad);
     return {};
+  }
+
+  /// The same of whole rows' scales and biases, wherever they are.
+  Status check_pairs(int64_t r0, int64_t r1, const std::byte* scales, const std::byte* biases) const {
+    const int64_t groups = view_.groups();
+    for (const auto& [data, what] : {std::pair{scales, "scale"}, std::pair{biases, "bias"}})
+      if (const int64_t bad = first_not_finite(dtype_, data, (r1 - r0) * groups); bad >= 0)
+        return not_finite(what, r0 + bad / groups, bad % groups);
+    return {};
+  }
+
+  tl::unexpected<Error> not_finite(const char* what, int64_t row, int64_t group) const {
+    return fail(ErrorCode::kCorrupt, "{}: the {} of row {}, group {} is not a finite number; the file is damaged",
+                name_, what, row, group);
   }
 
   static void copy_columns(const std::byte* from, int64_t stride, int64_t offset, int64_t width, int64_t r0, int64_t r1,
@@ -209,6 +254,12 @@ class FpSource final : public MatrixSource {
 };
 
 }  // namespace
+
+Status MappedBytes::read(size_t offset, std::span<std::byte> out) const {
+  if (map != nullptr) return map->read(static_cast<size_t>(bytes.data() - map->bytes().data()) + offset, out);
+  if (!out.empty()) std::memcpy(out.data(), bytes.data() + offset, out.size());
+  return {};
+}
 
 Result<MatrixPtr> make_dense_source(std::string name, MappedBytes bytes, DType dtype, int64_t rows, int64_t cols,
                                     RowMap map) {

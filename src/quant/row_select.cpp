@@ -60,6 +60,26 @@ class SelectedRows final : public MatrixSource {
     return whole < 0 ? Result<AffineView>(AffineView{}) : base_->affine_in_place(whole, whole + r1 - r0);
   }
 
+  Status read_affine(int64_t r0, int64_t r1, std::byte* codes, std::byte* scales, std::byte* biases) const override {
+    GALVANI_TRY_VOID(check_rows(r0, r1));
+    const int64_t code_bytes = cols_ * bits_ / 8, pair_bytes = group_ == 0 ? 0 : cols_ / group_ * dtype_bytes(dtype_);
+    return each(r0, r1, [&](int64_t from, int64_t to, int64_t at) {
+      return base_->read_affine(from, to, codes + at * code_bytes, scales + at * pair_bytes, biases + at * pair_bytes);
+    });
+  }
+
+  Result<bool> read_dense(int64_t r0, int64_t r1, std::byte* out) const override {
+    GALVANI_TRY_VOID(check_rows(r0, r1));
+    const int64_t row_bytes = cols_ * dtype_bytes(dtype_);
+    bool read = true;
+    GALVANI_TRY_VOID(each(r0, r1, [&](int64_t from, int64_t to, int64_t at) -> Status {
+      if (!read) return {};
+      GALVANI_TRY(read, base_->read_dense(from, to, out + at * row_bytes));
+      return {};
+    }));
+    return read;
+  }
+
   std::span<const std::byte> dense_rows(int64_t r0, int64_t r1) const override {
     if (!check_rows(r0, r1)) return {};
     const int64_t whole = one_range(r0, r1);

@@ -14,6 +14,8 @@ struct MappedBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const FileMap> map;
   Status check() const { return map == nullptr ? Status{} : map->check_not_truncated(); }
+  /// Copies out.size() bytes from `offset` on; they must lie inside.
+  Status read(size_t offset, std::span<std::byte> out) const;
 };
 
 /// Where row r of a matrix stands in its file. GGUF's llama files interleave the two rotary halves of each head

@@ -107,6 +107,8 @@ Result<std::shared_ptr<SyntheticCheckpoint>> SyntheticCheckpoint::open(const std
                 name);
   auto checkpoint = std::make_shared<SyntheticCheckpoint>();
   checkpoint->path_ = folder_of(parsed.config);
+  checkpoint->config_file_ = formats::is_hf_config_file(parsed.config) ? std::filesystem::path(parsed.config)
+                                                                       : checkpoint->path_ / "config.json";
   checkpoint->bits_ = parsed.bits;
   GALVANI_TRY(checkpoint->config_, formats::read_hf_config(parsed.config));
   // Their stacks and convolutions have shapes that no request names (MatrixSource of an expert, conv1d).

@@ -43,12 +43,14 @@ class SyntheticCheckpoint final : public Checkpoint {
   std::vector<std::string> unused() const override { return {}; }
 
   int bits() const { return bits_; }
+  /// The config that the shapes come from; it may have any name.
+  const std::filesystem::path& config_file() const { return config_file_; }
   /// What a model has asked for so far, by module and by full name.
   const std::map<std::string, MatrixPtr>& matrices() const { return matrices_; }
   const std::map<std::string, int64_t>& vectors() const { return vectors_; }
 
  private:
-  std::filesystem::path path_;
+  std::filesystem::path path_, config_file_;
   int bits_ = 4;
   formats::HfConfig config_;
   std::map<std::string, MatrixPtr> matrices_;

@@ -138,7 +138,7 @@ Status append_matrix(SafetensorsWriter& writer, const MatrixSource& matrix) {
 }
 
 Status write_config(const SyntheticCheckpoint& checkpoint, const fs::path& folder) {
-  GALVANI_TRY(nlohmann::json config, formats::read_json_file(checkpoint.path() / "config.json"));
+  GALVANI_TRY(nlohmann::json config, formats::read_json_file(checkpoint.config_file()));
   const nlohmann::json quantization = {{"group_size", 64}, {"bits", checkpoint.bits()}, {"mode", "affine"}};
   for (nlohmann::json* level : {&config, config.contains("text_config") ? &config["text_config"] : nullptr}) {
     if (level == nullptr || !level->is_object()) continue;

@@ -70,6 +70,14 @@ TEST(Synthetic, AConfigMayHaveAnyName) {
   const Outcome inspected = run({"inspect", "--synthetic", renamed.string()});
   EXPECT_EQ(inspected.code, 0) << inspected.err;
   EXPECT_NE(inspected.out.find("synthetic 4-bit g64"), std::string::npos) << inspected.out;
+  const std::string saved = (scratch / "saved").string();
+  const Outcome kept = run({"inspect", "--synthetic", renamed.string(), "--save", saved});
+  ASSERT_EQ(kept.code, 0) << kept.err;
+  EXPECT_EQ(json_of(scratch / "saved" / "config.json").at("quantization").at("bits"), 4);
+  EXPECT_FALSE(fs::exists(scratch / "saved" / "shape-of-8b.json")) << "it is config.json there";
+  const Outcome back = run({"inspect", "-m", saved});
+  EXPECT_EQ(back.code, 0) << back.err;
+  EXPECT_NE(back.out.find("affine 4-bit g64"), std::string::npos) << back.out;
   expect_error(1, {"inspect", "--synthetic", (scratch / "none" / "config.json").string()}, {"none/config.json"});
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <vector>
 
 namespace galvani {
 namespace {
@@ -22,6 +24,28 @@ TEST(FileMap, MapsAndNoticesTruncation) {
   EXPECT_TRUE((*map)->check_not_truncated().has_value());
   std::filesystem::resize_file(path, 5000);
   EXPECT_EQ((*map)->check_not_truncated().error().code, ErrorCode::kIo);
+}
+
+TEST(FileMap, ReadsWhatItMapsAndNoticesAShorterFile) {
+  std::string text(300000, ' ');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 + i / 977);
+  const auto path = temp_file("file_map_read.bin", text);
+  const auto map = FileMap::open(path).value();
+  for (const auto& [offset, count] : {std::pair<size_t, size_t>{0, 300000}, {4095, 5001}, {299999, 1}, {300000, 0}}) {
+    std::vector<std::byte> got(count);
+    ASSERT_TRUE(map->read(offset, got).has_value());
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), map->bytes().begin() + static_cast<ptrdiff_t>(offset)));
+  }
+  std::vector<std::byte> got(10);
+  EXPECT_EQ(map->read(299991, got).error().code, ErrorCode::kOutOfRange);
+  EXPECT_EQ(map->read(SIZE_MAX, got).error().code, ErrorCode::kOutOfRange);
+  std::filesystem::resize_file(path, 5000);
+  const Status shorter = map->read(4995, got);
+  ASSERT_FALSE(shorter.has_value());
+  EXPECT_EQ(shorter.error().code, ErrorCode::kIo);
+  EXPECT_NE(shorter.error().message.find("was 300000 bytes long when it was opened and ends at 5000 now"),
+            std::string::npos)
+      << shorter.error().message;
 }
 
 TEST(FileMap, NamesWhatItCannotOpen) {

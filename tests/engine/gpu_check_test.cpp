@@ -19,7 +19,10 @@ Status check(const std::string& model, const std::string& part, exec::OpsOptions
   options.arithmetic = exec::gpu_arithmetic(caps);
   const auto choice = exec::gpu_choice(caps, part, options, kv);
   if (!choice) return tl::unexpected<Error>(choice.error());
-  return check_gpu_model(**checkpoint, caps, *choice, longest);
+  const auto bytes = check_gpu_model(**checkpoint, caps, *choice, longest);
+  if (!bytes) return tl::unexpected<Error>(bytes.error());
+  EXPECT_GT(*bytes, 0);
+  return {};
 }
 
 void expect_refusal(const Status& status, std::initializer_list<const char*> needles) {

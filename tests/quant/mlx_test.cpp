@@ -170,10 +170,17 @@ TEST(Mlx, ScalesThatAreNoNumbersAreNamed) {
   expect_error(nan->dequant_rows(2, 3, out.data()), "row 2, group 1");
   EXPECT_TRUE(nan->dequant_rows(0, 2, out.data())) << "the other rows are good";
   EXPECT_TRUE(nan->affine(2, 3, 0, 64)) << "and so are other columns";
+  std::vector<std::byte> read(4 * 64 + 4 * 4 + 4 * 4);
+  const auto read_rows = [&](const MatrixSource& matrix, int64_t r0, int64_t r1) {
+    return matrix.read_affine(r0, r1, read.data(), read.data() + 256, read.data() + 272);
+  };
+  expect_error(read_rows(*nan, 1, 4), "m: the scale of row 2, group 1 is not a finite number");
+  EXPECT_TRUE(read_rows(*nan, 3, 4));
   const auto infinite = with(".biases", 0, DType::kBF16, 0xff80);
   expect_error(infinite->affine(0, 4, 0, 128), "m: the bias of row 0, group 0");
   const auto half = with(".biases", 7, DType::kF16, 0x7c00);
   expect_error(half->dequant_rows(3, 4, out.data()), "m: the bias of row 3, group 1");
+  expect_error(read_rows(*half, 0, 4), "m: the bias of row 3, group 1");
 
   for (const auto& [mode, bits, group, code] :
        {std::tuple{"mxfp4", 4, 32, 0xff}, {"mxfp8", 8, 32, 0xff}, {"nvfp4", 4, 16, 0x7f}, {"nvfp4", 4, 16, 0xff}}) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "quant/checkpoint.h"
@@ -77,6 +78,33 @@ TEST(RowSelect, DenseRowsAreLentWhereTheyLieTogether) {
   EXPECT_EQ((*chosen)->dense_rows(0, 3).size(), static_cast<size_t>(3 * (*chosen)->cols() * 2));
   EXPECT_TRUE((*chosen)->dense_rows(2, 4).empty());
   EXPECT_TRUE((*chosen)->dense_rows(3, 5).empty());
+}
+
+TEST(RowSelect, BulkReadsGiveTheSameBytes) {
+  const auto chosen = select_rows(matrix_of("mlx/llama-4-64-affine"), kRuns).value();
+  const auto elements = select_rows(matrix_of("hf/llama"), kRuns).value();
+  const auto row_bytes = static_cast<size_t>(2 * elements->cols());
+  for (const auto& [r0, r1] : {std::pair<int64_t, int64_t>{0, 9}, {0, 2}, {2, 4}, {3, 8}, {8, 9}}) {
+    const AffineTensor want = chosen->affine(r0, r1, 0, chosen->cols()).value();
+    const auto codes = static_cast<size_t>(want.view.rows * want.view.row_code_bytes());
+    const auto pairs = static_cast<size_t>(want.view.rows * want.view.groups() * 2);
+    std::vector<std::byte> got(codes + 2 * pairs);
+    ASSERT_TRUE(chosen->read_affine(r0, r1, got.data(), got.data() + codes, got.data() + codes + pairs));
+    EXPECT_TRUE(std::equal(want.view.codes, want.view.codes + codes, got.data()));
+    EXPECT_TRUE(std::equal(want.view.scales, want.view.scales + pairs, got.data() + codes));
+    EXPECT_TRUE(std::equal(want.view.biases, want.view.biases + pairs, got.data() + codes + pairs));
+
+    std::vector<std::byte> rows(static_cast<size_t>(r1 - r0) * row_bytes);
+    ASSERT_TRUE(elements->read_dense(r0, r1, rows.data()).value());
+    for (int64_t r = r0; r < r1; ++r)
+      EXPECT_TRUE(std::equal(elements->dense_rows(r, r + 1).begin(), elements->dense_rows(r, r + 1).end(),
+                             rows.begin() + (r - r0) * static_cast<int64_t>(row_bytes)));
+  }
+  std::byte unused{};
+  EXPECT_FALSE(chosen->read_affine(3, 10, &unused, &unused, &unused));
+  EXPECT_FALSE(elements->read_dense(3, 10, &unused));
+  EXPECT_FALSE(elements->read_affine(0, 1, &unused, &unused, &unused)) << "not affine";
+  EXPECT_FALSE(chosen->read_dense(0, 1, &unused).value()) << "not dense";
 }
 
 TEST(RowSelect, RefusesRowsOutsideAndNothing) {
