@@ -32,7 +32,7 @@ double gate_error(Gate kind, double g, double u, double y) {
 
 TEST_F(CudaSmallElementwise, GatesMatchTheReference) {
   std::mt19937_64 random(fresh_seed());
-  for (const int dim : {1, 63, 704, 1536, 2112, 17408}) {
+  for (const int dim : {1, 31, 63, 704, 1536, 2112, 4095, 14336, 17408}) {
     for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kSwigluClamped, Gate::kSigmoid}) {
       for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
         const int rows = 3;
@@ -68,6 +68,40 @@ TEST_F(CudaSmallElementwise, GatesMatchTheReference) {
                           (type == StoreType::kF16 ? 0x1p-25 : 1e-37))
               << "dim " << dim << " gate " << int(kind) << " type " << int(type) << " element " << i;
         }
+      }
+    }
+  }
+}
+
+/// Attention's output gate: u in half width, the result in its place, the gate inside a wider product.
+TEST_F(CudaSmallElementwise, GatesInPlaceOfAHalfWidthInput) {
+  std::mt19937_64 random(fresh_seed());
+  for (const auto& [dim, stride, first] : {std::tuple{4096, 6144, 2048}, {4096, 6145, 3}, {31, 40, 4}, {2, 2, 0}}) {
+    for (const StoreType type : {StoreType::kF16, StoreType::kBF16}) {
+      const int rows = 3;
+      const auto x = normal(random, static_cast<size_t>(rows * stride)),
+                 u = normal(random, static_cast<size_t>(rows * dim));
+      const auto dx = upload(x);
+      auto du = upload(stored_bytes(u, type));
+      ok(gated_cuda(*this->stream, {.gate = dx.as<float>() + first,
+                                    .up = du.data(),
+                                    .up_type = type,
+                                    .gate_stride = stride,
+                                    .up_stride = dim,
+                                    .rows = rows,
+                                    .dim = dim,
+                                    .kind = Gate::kSigmoid,
+                                    .out = du.data(),
+                                    .out_stride = dim,
+                                    .out_type = type}));
+      const auto bytes = download<unsigned char>(du.data(), u.size() * 2);
+      const auto got = to_floats(bytes.data(), u.size(), type);
+      for (int i = 0; i < rows * dim; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double g = x[static_cast<size_t>(i / dim * stride + first + i % dim)], v = rounded(u[at], type),
+                     y = gate_ref(Gate::kSigmoid, g, v);
+        ASSERT_NEAR(got[at], y, 1.05 * store_unit(type) * std::fabs(y) + gate_error(Gate::kSigmoid, g, v, y) + 0x1p-25)
+            << "dim " << dim << " type " << int(type) << " element " << i;
       }
     }
   }
@@ -136,6 +170,32 @@ TEST_F(CudaSmallElementwise, EmbeddingRowsAreExact) {
           ASSERT_EQ(got[static_cast<size_t>(i)], wanted) << bits << " bits, group " << group << ", element " << i;
         }
         if (bits == 0) break;
+      }
+    }
+  }
+}
+
+TEST_F(CudaSmallElementwise, DenseEmbeddingRowsOfAnyLengthAreExact) {
+  std::mt19937_64 random(fresh_seed());
+  const std::vector<int> tokens = {3, 0, 12, -1, 7};
+  const auto dtokens = upload(tokens);
+  for (const int dim : {1, 31, 258, 4096}) {
+    for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
+      const auto values = normal(random, static_cast<size_t>(13 * dim));
+      const auto table = upload(stored_bytes(values, type));
+      auto out = poisoned(static_cast<size_t>(5 * dim), StoreType::kF32);
+      ok(embed_cuda(*stream, {.tokens = dtokens.as<int>(),
+                              .rows = 5,
+                              .dim = dim,
+                              .table = table.data(),
+                              .type = type,
+                              .scale = 1.5f,
+                              .out = reinterpret_cast<float*>(out.data())}));
+      const auto got = read(out, StoreType::kF32);
+      for (int i = 0; i < 5 * dim; ++i) {
+        const int token = tokens[static_cast<size_t>(i / dim)];
+        const float wanted = token < 0 ? 0 : rounded(values[static_cast<size_t>(token * dim + i % dim)], type) * 1.5f;
+        ASSERT_EQ(got[static_cast<size_t>(i)], wanted) << "dim " << dim << ", element " << i;
       }
     }
   }

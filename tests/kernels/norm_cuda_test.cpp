@@ -12,7 +12,7 @@ class CudaSmallNorm : public OnGpu {};
 /// x += post_norm(add + bias), y = norm(x): bounds from 1.05·u_out·|y| and f32 sums of squares (relative 2^-20).
 TEST_F(CudaSmallNorm, EveryFormMatchesTheReference) {
   std::mt19937_64 random(fresh_seed());
-  for (const int dim : {1, 31, 64, 576, 640, 704, 2112, 2880, 4096, 5120, 17408}) {
+  for (const int dim : {1, 31, 64, 576, 640, 704, 2112, 2880, 4095, 4096, 5120, 8193, 14336, 17408}) {
     for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
       for (const int form : {0, 1, 2, 3}) {  // plain; add; add with bias and post norm; no weight, gathered rows
         SCOPED_TRACE(testing::Message() << "dim " << dim << " type " << int(type) << " form " << form);
@@ -71,10 +71,53 @@ TEST_F(CudaSmallNorm, EveryFormMatchesTheReference) {
   }
 }
 
+/// A row's bits depend on the row alone: not on how many there are, nor on whether its address allows vectors.
+TEST_F(CudaSmallNorm, ARowIsTheSameInEveryBatch) {
+  std::mt19937_64 random(fresh_seed());
+  for (const int dim : {31, 4096, 5120, 14336}) {
+    const auto n = static_cast<size_t>(dim);
+    const int rows = 7;
+    const auto x = normal(random, rows * n, 3.0f), add = normal(random, rows * n), w = normal(random, n),
+               post = normal(random, n), bias = normal(random, n);
+    std::vector<std::vector<float>> results;
+    for (const auto& [count, stride, first] : {std::tuple{rows, dim, 0}, {1, dim, 0}, {rows, dim + 3, 1}}) {
+      const auto spread = [&](const std::vector<float>& values) {
+        std::vector<float> wide(static_cast<size_t>(rows * stride + first), 1e30f);
+        for (int r = 0; r < rows; ++r) std::copy_n(values.begin() + r * dim, dim, wide.begin() + first + r * stride);
+        return wide;
+      };
+      std::vector<float> shifted(static_cast<size_t>(first), 1e30f);
+      shifted.insert(shifted.end(), w.begin(), w.end());
+      auto dx = upload(spread(x));
+      const auto dadd = upload(spread(add)), dw = upload(shifted), dpost = upload(post), dbias = upload(bias);
+      auto out = poisoned(static_cast<size_t>(rows * stride), StoreType::kBF16);
+      NormArgs args{.x = dx.as<float>() + first, .x_stride = stride, .rows = count, .dim = dim};
+      args.add = dadd.as<float>() + first, args.add_stride = stride;
+      args.bias = dbias.as<float>(), args.post = true, args.post_norm = {dpost.as<float>(), 1e-6f, true};
+      args.norm = {dw.as<float>() + first, 1e-6f, false};
+      args.out = out.data(), args.out_stride = stride, args.out_type = StoreType::kBF16;
+      ok(rms_norm_cuda(*this->stream, args));
+      const auto got = read(out, StoreType::kBF16),
+                 sum = download<float>(dx.data(), static_cast<size_t>(rows * stride));
+      std::vector<float> first_row(got.begin(), got.begin() + dim);
+      first_row.insert(first_row.end(), sum.begin() + first, sum.begin() + first + dim);
+      for (int c = dim; c < stride; ++c) ASSERT_TRUE(std::isnan(got[static_cast<size_t>(c)])) << "between rows";
+      results.push_back(std::move(first_row));
+    }
+    EXPECT_EQ(results[0], results[1]) << "dim " << dim << ": alone and in a batch of " << rows;
+    EXPECT_EQ(results[0], results[2]) << "dim " << dim << ": from addresses without vectors";
+  }
+}
+
 /// Columns of a wider matrix, in place (a norm over all heads of q): nothing beside them is touched.
 TEST_F(CudaSmallNorm, NormsColumnsInPlace) {
   std::mt19937_64 random(fresh_seed());
-  for (const auto& [dim, width, first] : {std::tuple{64, 192, 0}, {2048, 4096, 2048}, {31, 100, 7}}) {
+  for (const auto& [dim, width, first] : {std::tuple{64, 192, 0},
+                                          {2048, 4096, 2048},
+                                          {31, 100, 7},
+                                          {4096, 6144, 1024},
+                                          {5120, 5130, 3},
+                                          {14336, 14340, 4}}) {
     const int rows = 3;
     const auto x = normal(random, static_cast<size_t>(rows * width), 3.0f),
                w = normal(random, static_cast<size_t>(dim));

@@ -139,6 +139,15 @@ TEST_F(CudaSmallQkv, MatchesTheReference) {
     check({4, 4, 16, 32, 16, false, true, true, false, 0.75f, type}, random);
     check({5, 1, 512, 512, 128, true, false, false, true, 0, type}, random);
     check({3, 1, 80, 80, 32, false, true, false, false, 0, type}, random);
+    check({3, 1, 128, 128, 128, true, true, true, false, 0, type}, random);
+    check({2, 1, 512, 512, 512, true, false, true, false, 1.5f, type}, random);
+    // No vectors of four: the dim, half the pairs, the pairs, v's dim, the length, a column.
+    check({3, 2, 30, 30, 20, true, false, true, false, 0, type}, random);
+    check({4, 2, 64, 64, 20, true, false, false, false, 0, type}, random);
+    check({4, 2, 64, 64, 10, false, true, true, false, 0, type}, random);
+    check({2, 1, 128, 126, 128, true, false, true, false, 0, type}, random);
+    check({2, 1, 640, 640, 128, true, false, true, false, 0, type}, random);
+    check({1, 1, 2, 3, 2, true, false, true, false, 0, type}, random);
   }
 }
 

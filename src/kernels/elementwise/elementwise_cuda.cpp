@@ -7,17 +7,21 @@ namespace galvani::kernels {
 namespace {
 
 constexpr unsigned kThreads = 256;
+constexpr unsigned kFourThreads =
+    64;  // of kernels with four elements a thread: one row has many multiprocessors' loads
 bool dependent(cuda::Stream& stream) { return stream.device().caps().has(Feature::kDependentLaunch); }
-cuda::Dim3 grid(int rows, int dim) {
-  return {static_cast<unsigned>(rows), (static_cast<unsigned>(dim) + kThreads - 1) / kThreads};
+/// store.cuh's row_thread. Rows and their blocks are far below 2^31 together: what they index lies in memory.
+cuda::Dim3 grid(int rows, int threads, unsigned block = kThreads) {
+  return {static_cast<unsigned>(rows) * ((static_cast<unsigned>(threads) + block - 1) / block)};
 }
 
 }  // namespace
 
 Status gated_cuda(cuda::Stream& stream, const GatedArgs& args) {
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("gated_sm70"));
+  const unsigned threads = args.rows < 16 ? kFourThreads : kThreads;
   cuda::LaunchConfig config{
-      .grid = grid(args.rows, args.dim), .block = {kThreads}, .dependent_launch = dependent(stream)};
+      .grid = grid(args.rows, (args.dim + 3) / 4, threads), .block = {threads}, .dependent_launch = dependent(stream)};
   if (args.out != args.up && args.rows > 0)
     config.outputs[0] = {args.out, static_cast<size_t>((args.rows - 1) * args.out_stride + args.dim) *
                                        static_cast<size_t>(store_bytes(args.out_type))};
@@ -42,8 +46,8 @@ Status embed_cuda(cuda::Stream& stream, const EmbedArgs& args) {
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("embed_sm70"));
   const auto bytes = static_cast<size_t>(args.rows) * static_cast<size_t>(args.dim) * 4;
   return cuda::launch(stream, *kernel,
-                      {.grid = grid(args.rows, args.dim),
-                       .block = {kThreads},
+                      {.grid = grid(args.rows, args.dim % 4 == 0 ? args.dim / 4 : args.dim, kFourThreads),
+                       .block = {kFourThreads},
                        .dependent_launch = dependent(stream),
                        .outputs = {{{args.out, bytes}}}},
                       args);

@@ -4,10 +4,7 @@
 
 namespace galvani::kernels {
 namespace {
-__global__ void __launch_bounds__(256) gate(const __grid_constant__ GatedArgs args) {
-  start_dependent();
-  gated(args);
-}
+__global__ void __launch_bounds__(256) gate(const __grid_constant__ GatedArgs args) { gated(args); }
 __global__ void __launch_bounds__(256) finish(const __grid_constant__ FinishArgs args) {
   start_dependent();
   finish_rows(args);
@@ -16,10 +13,7 @@ __global__ void __launch_bounds__(256) count(const __grid_constant__ CountArgs a
   start_dependent();
   count_values(args);
 }
-__global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedArgs args) {
-  start_dependent();
-  embed_rows(args);
-}
+__global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedArgs args) { embed_rows(args); }
 }  // namespace
 }  // namespace galvani::kernels
 

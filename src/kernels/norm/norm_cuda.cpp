@@ -9,11 +9,13 @@ namespace galvani::kernels {
 
 Status rms_norm_cuda(cuda::Stream& stream, const NormArgs& args) {
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("rms_norm_sm70"));
-  // Eight elements a thread hide the latency of a row; the number depends on dim alone.
-  const int threads = std::clamp((args.dim + 7) / 8, 32, 1024) / 32 * 32;
+  // The order of the sums follows from the number of threads, which depends on dim alone.
+  const bool in_registers = args.dim <= kNormSixteen;
+  const int elements = args.dim <= kNormEight ? 8 : 16;
+  const int threads = std::min((args.dim + 32 * elements - 1) / (32 * elements) * 32, 1024);
   cuda::LaunchConfig config{.grid = {static_cast<unsigned>(args.rows)},
                             .block = {static_cast<unsigned>(threads)},
-                            .dynamic_smem = args.dim * 4,
+                            .dynamic_smem = in_registers ? 0 : args.dim * 4,
                             .dependent_launch = stream.device().caps().has(Feature::kDependentLaunch)};
   // Named only where it is written completely and is not x itself.
   if (args.out != nullptr && args.out != args.x && args.out_stride == args.dim)

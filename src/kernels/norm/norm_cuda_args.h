@@ -4,6 +4,10 @@
 
 namespace galvani::kernels {
 
+/// Longest rows that a block holds in registers, eight and sixteen elements a thread; longer ones wait in shared
+/// memory.
+constexpr int kNormEight = 8192, kNormSixteen = 16384;
+
 /// w: [dim] or null (1).
 struct NormWeights {
   const float* w = nullptr;
@@ -27,7 +31,8 @@ struct NormArgs {
   void* out = nullptr;  ///< x itself (same stride, f32), or no part of it
   long long out_stride = 0;
   StoreType out_type = StoreType::kF32;
-  /// Row r of x and add stands at x[gather[r]] when set (the logit rows of a batch); only without `add`.
+  /// Row r of x stands at x[gather[r]] when set (the logit rows of a batch); only without `add`. Like weights and bias
+  /// no kernel may have written it (store.cuh: load_early).
   const int* gather = nullptr;
 };
 

@@ -4,10 +4,7 @@
 
 namespace galvani::kernels {
 namespace {
-__global__ void __launch_bounds__(1024) norm(const __grid_constant__ NormArgs args) {
-  start_dependent();
-  rms_norm_rows(args);
-}
+__global__ void __launch_bounds__(1024) norm(const __grid_constant__ NormArgs args) { rms_norm_rows(args); }
 }  // namespace
 }  // namespace galvani::kernels
 

@@ -29,9 +29,9 @@ Status qkv_finish_cuda(cuda::Stream& stream, const QkvArgs& args) {
   const auto q_width = static_cast<size_t>(args.heads) * static_cast<size_t>(args.kv.k_dim);
   return cuda::launch(
       stream, *kernel,
-      {.grid = {static_cast<unsigned>(args.rows), static_cast<unsigned>((heads + kWarps - 1) / kWarps)},
+      {.grid = {static_cast<unsigned>(args.rows) * static_cast<unsigned>((heads + kWarps - 1) / kWarps)},
        .block = {32 * kWarps},
-       .dynamic_smem = kWarps * std::max(args.kv.k_dim, args.kv.v_dim) * 4,
+       .dynamic_smem = kWarps * ((std::max(args.kv.k_dim, args.kv.v_dim) + 3) / 4 * 4) * 4,
        .dependent_launch = dependent(stream),
        .outputs = {{{args.q, (static_cast<size_t>(args.rows - 1) * static_cast<size_t>(args.q_stride) + q_width) *
                                  static_cast<size_t>(store_bytes(args.type))}}}},

@@ -4,14 +4,8 @@
 
 namespace galvani::kernels {
 namespace {
-__global__ void __launch_bounds__(256) table(const __grid_constant__ RopeTableArgs args) {
-  start_dependent();
-  rope_table(args);
-}
-__global__ void __launch_bounds__(32 * kQkvWarps) finish(const __grid_constant__ QkvArgs args) {
-  start_dependent();
-  qkv_finish(args);
-}
+__global__ void __launch_bounds__(256) table(const __grid_constant__ RopeTableArgs args) { rope_table(args); }
+__global__ void __launch_bounds__(32 * kQkvWarps) finish(const __grid_constant__ QkvArgs args) { qkv_finish(args); }
 }  // namespace
 }  // namespace galvani::kernels
 

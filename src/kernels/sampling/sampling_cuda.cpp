@@ -165,9 +165,10 @@ Result<std::vector<SampledToken>> CudaSampler::sample(cuda::Stream& stream, cons
                         .edited = edited_.as<float>(),
                         .parts = parts_.as<ScanPart>(),
                         .results = results_.as<SampleResult>()};
+  const bool dependent = device_->caps().has(Feature::kDependentLaunch);
   const auto run = [&](const char* name, cuda::Dim3 grid, unsigned threads) -> Status {
     GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(name));
-    return cuda::launch(stream, *kernel, {.grid = grid, .block = {threads}}, args);
+    return cuda::launch(stream, *kernel, {.grid = grid, .block = {threads}, .dependent_launch = dependent}, args);
   };
   if (upload.edited > 0) {
     GALVANI_TRY_VOID(run("sample_copy_sm70", {static_cast<unsigned>((vocab + 1023) / 1024), n}, 256));
@@ -175,7 +176,8 @@ Result<std::vector<SampledToken>> CudaSampler::sample(cuda::Stream& stream, cons
   }
   GALVANI_TRY_VOID(run("sample_scan_sm70", {parts, n}, 256));
   GALVANI_TRY(const cuda::Kernel* pick, device_->kernel("sample_pick_sm70"));
-  GALVANI_TRY_VOID(cuda::launch(stream, *pick, {.grid = {n}, .block = {1024}}, args, static_cast<int>(parts)));
+  GALVANI_TRY_VOID(cuda::launch(stream, *pick, {.grid = {n}, .block = {1024}, .dependent_launch = dependent}, args,
+                                static_cast<int>(parts)));
   auto* results = reinterpret_cast<SampleResult*>(host_.as<std::byte>() + upload_bytes);
   GALVANI_TRY_VOID(stream.to_host(results, results_.data(), result_bytes));
   GALVANI_TRY_VOID(stream.synchronize());

@@ -2,7 +2,7 @@
 /// Sampling on the device: edits, one scan over all logits by many blocks, then one block a row that draws. No sort: a
 /// filter's set is a prefix of (logit descending, id ascending), found by walking 11, 11 and 10 bits of the logits'
 /// order-preserving keys with histograms. NVRTC compiles it alone.
-#include "kernels/common/store.cuh"
+#include "kernels/common/four.cuh"
 #include "kernels/sampling/sampling_cuda_args.h"
 
 namespace galvani::kernels::sampling {
@@ -67,50 +67,86 @@ __device__ __forceinline__ void keep_larger(float& peak, int& arg, float other, 
   }
 }
 
-/// Grid: (parts of kSampleScan, rows); block: 256.
-__device__ __forceinline__ void scan(const SampleArgs& args) {
-  __shared__ ScanPart shared[8];
-  const int r = blockIdx.y, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int begin = blockIdx.x * kSampleScan, end = min(args.vocab, begin + kSampleScan);
-  const float* raw = args.logits + r * args.stride;
-  const float* drawn = drawn_from(args, r);
-  ScanPart own = {lowest(), kNobody, kNobody, lowest(), 0, kNobody};
-  for (int i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    const float x = raw[i];
-    if (broken(x)) own.raw_bad = min(own.raw_bad, i);
-    own.raw_peak = fmaxf(own.raw_peak, x);
-    if (i >= args.row[r].valid) continue;
-    const float y = drawn == raw ? x : drawn[i];
-    if (broken(y)) own.bad = min(own.bad, i);
-    keep_larger(own.peak, own.arg, y, i);
-  }
+__device__ __forceinline__ ScanPart nothing_found() { return {lowest(), kNobody, kNobody, lowest(), 0, kNobody}; }
+
+/// own: what both found; all but the sum.
+__device__ __forceinline__ void join(ScanPart& own, const ScanPart& other) {
+  keep_larger(own.peak, own.arg, other.peak, other.arg);
+  own.bad = min(own.bad, other.bad);
+  own.raw_bad = min(own.raw_bad, other.raw_bad);
+  own.raw_peak = fmaxf(own.raw_peak, other.raw_peak);
+}
+/// The warp's, the same in all lanes. raw: those fields are asked for.
+__device__ __forceinline__ void join_warp(ScanPart& own, bool raw) {
+#pragma unroll
   for (int step = 16; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(0xffffffffu, own.peak, step);
-    const int other_arg = __shfl_xor_sync(0xffffffffu, own.arg, step);
-    keep_larger(own.peak, own.arg, other, other_arg);
-    own.bad = min(own.bad, __shfl_xor_sync(0xffffffffu, own.bad, step));
-    own.raw_bad = min(own.raw_bad, __shfl_xor_sync(0xffffffffu, own.raw_bad, step));
-    own.raw_peak = fmaxf(own.raw_peak, __shfl_xor_sync(0xffffffffu, own.raw_peak, step));
+    ScanPart other = nothing_found();
+    other.peak = __shfl_xor_sync(0xffffffffu, own.peak, step);
+    other.arg = __shfl_xor_sync(0xffffffffu, own.arg, step);
+    other.bad = __shfl_xor_sync(0xffffffffu, own.bad, step);
+    if (raw) {
+      other.raw_bad = __shfl_xor_sync(0xffffffffu, own.raw_bad, step);
+      other.raw_peak = __shfl_xor_sync(0xffffffffu, own.raw_peak, step);
+    }
+    join(own, other);
   }
+}
+
+constexpr int kScanThreads = 256, kScanFours = kSampleScan / (4 * kScanThreads);
+
+/// Logits stay in registers between the largest and the sum; raw fields are left empty where no log-probability is
+/// asked for. Grid: (parts of kSampleScan, rows); block: kScanThreads.
+__device__ __forceinline__ void scan(const SampleArgs& args) {
+  __shared__ ScanPart shared[kScanThreads / 32];
+  const int r = blockIdx.y, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int begin = blockIdx.x * kSampleScan, vocab = args.vocab;
+  const auto at = [begin](int k) { return begin + 4 * static_cast<int>(threadIdx.x + k * kScanThreads); };
+  const float* logits = args.logits + r * args.stride;
+  Four raw[kScanFours], drawn[kScanFours];
+#pragma unroll
+  for (int k = 0; k < kScanFours; ++k)
+    drawn[k] = raw[k] = load_four(logits, at(k), vocab, by_fours(args.logits, args.stride));
+  const int edited = args.row[r].edited, valid = args.row[r].valid;
+  const bool logprobs = args.row[r].logprobs != 0;
+  if (edited >= 0) {
+    const float* from = args.edited + static_cast<long long>(edited) * vocab;
+#pragma unroll
+    for (int k = 0; k < kScanFours; ++k) drawn[k] = load_four(from, at(k), vocab, by_fours(args.edited, vocab));
+  }
+  ScanPart own = nothing_found();
+#pragma unroll
+  for (int k = 0; k < kScanFours; ++k)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int i = at(k) + j;
+      const float x = raw[k].v[j], y = drawn[k].v[j];
+      if (logprobs && i < vocab) {
+        if (broken(x)) own.raw_bad = min(own.raw_bad, i);
+        own.raw_peak = fmaxf(own.raw_peak, x);
+      }
+      if (i < valid) {
+        if (broken(y)) own.bad = min(own.bad, i);
+        keep_larger(own.peak, own.arg, y, i);
+      }
+    }
+  join_warp(own, logprobs);
   if (lane == 0) shared[warp] = own;
   __syncthreads();
-  for (int w = 0; w < 8; ++w) {
-    keep_larger(own.peak, own.arg, shared[w].peak, shared[w].arg);
-    own.bad = min(own.bad, shared[w].bad);
-    own.raw_bad = min(own.raw_bad, shared[w].raw_bad);
-    own.raw_peak = fmaxf(own.raw_peak, shared[w].raw_peak);
+#pragma unroll
+  for (int w = 0; w < kScanThreads / 32; ++w) join(own, shared[w]);
+  if (logprobs) {
+    float sum = 0;
+    if (own.raw_peak > lowest()) {
+#pragma unroll
+      for (int k = 0; k < kScanFours; ++k)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          if (at(k) + j < vocab) sum += expf(raw[k].v[j] - own.raw_peak);
+    }
+    __shared__ float sums[32];
+    own.raw_sum = block_sum_once(sum, sums);
   }
-  __syncthreads();
-  float sum = 0;
-  if (args.row[r].logprobs != 0 && own.raw_peak > lowest())
-    for (int i = begin + threadIdx.x; i < end; i += blockDim.x) sum += expf(raw[i] - own.raw_peak);
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (lane == 0) shared[warp].raw_sum = sum;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  own.raw_sum = 0;
-  for (int w = 0; w < 8; ++w) own.raw_sum += shared[w].raw_sum;
-  args.parts[r * static_cast<long long>(gridDim.x) + blockIdx.x] = own;
+  if (threadIdx.x == 0) args.parts[r * static_cast<long long>(gridDim.x) + blockIdx.x] = own;
 }
 
 struct PickShared {
@@ -371,49 +407,57 @@ __device__ __forceinline__ void report_top(const float* raw, const SampleRow& ro
   }
 }
 
+/// What the scan found in a whole row, by one warp, the same in all lanes. normaliser: log Σ e^x, where asked for.
+__device__ __forceinline__ ScanPart join_parts(const ScanPart* parts, int count, bool logprobs, double& normaliser) {
+  const int lane = threadIdx.x & 31;
+  ScanPart all = nothing_found();
+  for (int p = lane; p < count; p += 32) join(all, parts[p]);
+  join_warp(all, logprobs);
+  if (!logprobs) return all;
+  double sum = 0;
+  for (int p = lane; p < count; p += 32) {
+    const ScanPart part = parts[p];
+    if (part.raw_sum > 0)
+      sum += static_cast<double>(part.raw_sum) * exp(static_cast<double>(part.raw_peak) - all.raw_peak);
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  normaliser = all.raw_peak + log(sum);
+  return all;
+}
+
 /// Grid: rows; block: kThreads; after scan with `parts` blocks a row.
 __device__ __forceinline__ void pick(const SampleArgs& args, int parts) {
   __shared__ PickShared shared;
-  __shared__ ScanPart all;
-  __shared__ double normaliser;
+  __shared__ ScanPart found;
+  __shared__ double found_normaliser;
   const int r = blockIdx.x;
   const SampleRow row = args.row[r];
   SampleResult& result = args.results[r];
   const float* raw = args.logits + r * args.stride;
   const float* x = drawn_from(args, r);
+  if (threadIdx.x < 32) {
+    double normaliser = 0;
+    const ScanPart own =
+        join_parts(args.parts + static_cast<long long>(r) * parts, parts, row.logprobs != 0, normaliser);
+    if (threadIdx.x == 0) found = own, found_normaliser = normaliser;
+  }
+  __syncthreads();
+  const ScanPart all = found;
+  const double normaliser = found_normaliser;
+  const SampleFault fault = all.bad != kNobody                            ? SampleFault::kBrokenLogit
+                            : all.peak == lowest()                        ? SampleFault::kNothingLeft
+                            : row.logprobs != 0 && all.raw_bad != kNobody ? SampleFault::kBrokenLogprobs
+                                                                          : SampleFault::kNone;
   if (threadIdx.x == 0) {
-    const ScanPart* part = args.parts + static_cast<long long>(r) * parts;
-    all = {lowest(), kNobody, kNobody, lowest(), 0, kNobody};
-    for (int p = 0; p < parts; ++p) {
-      keep_larger(all.peak, all.arg, part[p].peak, part[p].arg);
-      all.bad = min(all.bad, part[p].bad);
-      all.raw_bad = min(all.raw_bad, part[p].raw_bad);
-      all.raw_peak = fmaxf(all.raw_peak, part[p].raw_peak);
-    }
-    double sum = 0;
-    if (row.logprobs != 0)
-      for (int p = 0; p < parts; ++p)
-        if (part[p].raw_sum > 0)
-          sum += static_cast<double>(part[p].raw_sum) * exp(static_cast<double>(part[p].raw_peak) - all.raw_peak);
-    normaliser = all.raw_peak + log(sum);
     result.top_count = 0;
     result.logprob = __int_as_float(0x7fc00000);
     result.id = -1;
-    result.fault = SampleFault::kNone;
-    result.bad_id = -1;
-    result.bad_value = 0;
-    if (all.bad != kNobody) {
-      result.fault = SampleFault::kBrokenLogit;
-      result.bad_id = all.bad;
-      result.bad_value = x[all.bad];
-    } else if (all.peak == lowest()) {
-      result.fault = SampleFault::kNothingLeft;
-    } else if (row.logprobs != 0 && all.raw_bad != kNobody) {
-      result.fault = SampleFault::kBrokenLogprobs;
-    }
+    result.fault = fault;
+    result.bad_id = fault == SampleFault::kBrokenLogit ? all.bad : -1;
+    result.bad_value = fault == SampleFault::kBrokenLogit ? x[all.bad] : 0;
   }
-  __syncthreads();
-  if (all.bad != kNobody || all.peak == lowest() || (row.logprobs != 0 && all.raw_bad != kNobody)) return;
+  if (fault != SampleFault::kNone) return;
   const int id = row.greedy != 0 ? all.arg : draw(x, row, all.peak, all.arg, shared);
   if (row.top_logprobs > 0) report_top(raw, row, normaliser, result, shared);
   if (threadIdx.x != 0) return;

@@ -5,7 +5,7 @@
 namespace galvani::kernels {
 
 constexpr int kSampleTop = 20;          // kMaxTopLogprobs
-constexpr int kSampleScan = 4096;       // logits a block of the scan looks at
+constexpr int kSampleScan = 2048;       // logits a block of the scan looks at
 constexpr int kSampleMaxBlocks = 1024;  // of 1,024 logits: the largest vocabulary is 2^20
 
 /// One edit of one logit, in the order of application; a row's edits are sorted by id, stably.

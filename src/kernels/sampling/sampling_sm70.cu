@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(256) edit_kernel(const __grid_constant__ Sampl
   start_dependent();
   apply_edits(args);
 }
-__global__ void __launch_bounds__(256) scan_kernel(const __grid_constant__ SampleArgs args) {
+__global__ void __launch_bounds__(kScanThreads) scan_kernel(const __grid_constant__ SampleArgs args) {
   start_dependent();
   scan(args);
 }
