@@ -1,6 +1,7 @@
-/// Attention decode in `galvani bench --kernels --tune`: both ways to bring keys and values, with segments of many
-/// sizes.
+/// Attention decode in `galvani bench --kernels --tune`, with segments of many sizes.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "bench/kernel_session.h"
 #include "bench/kernel_tune.h"
@@ -184,21 +185,19 @@ Status tune_attention(KernelSession& session, AttentionTuneCase& c) {
   GALVANI_TRY(c.read, session.time_read(data.pages, c.bytes, data.copies));
   const std::vector<int> positions(static_cast<size_t>(c.batch), c.length - 1);
   const int own = kernels::plan_attention_segment(caps, shape, positions.data(), c.batch, 0, false);
-  for (const AttentionCudaChoice& planned :
-       {kernels::plan_attention_decode(caps, shape), kernels::plan_attention_decode_ring(caps, shape)}) {
-    if (planned.kernel == nullptr) continue;
-    for (const int segment : {128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048}) {
-      if (segment > c.length) continue;
-      AttentionTuneRow row;
-      row.kernel = planned.kernel, row.segment = segment;
-      row.chosen =
-          c.rows.size() < 11 && segment == own && planned.kernel == kernels::plan_attention_decode(caps, shape).kernel;
-      if (const Status status = tune_row(session, c, data, planned, row); !status) {
-        row.failure = status.error().message;
-        GALVANI_TRY_VOID(session.device().alive());
-      }
-      c.rows.push_back(std::move(row));
+  const AttentionCudaChoice planned = kernels::plan_attention_decode(caps, shape);
+  if (planned.kernel == nullptr) return {};
+  std::vector<int> segments = {128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048};
+  if (std::find(segments.begin(), segments.end(), own) == segments.end()) segments.push_back(own);
+  for (const int segment : segments) {
+    if (segment > c.length && segment != own) continue;
+    AttentionTuneRow row;
+    row.kernel = planned.kernel, row.segment = segment, row.chosen = segment == own;
+    if (const Status status = tune_row(session, c, data, planned, row); !status) {
+      row.failure = status.error().message;
+      GALVANI_TRY_VOID(session.device().alive());
     }
+    c.rows.push_back(std::move(row));
   }
   return {};
 }

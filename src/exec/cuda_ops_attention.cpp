@@ -12,10 +12,6 @@ namespace {
 using kernels::AttentionCudaArm;
 using kernels::StoreType;
 
-StoreType store_type(DType type) {
-  return type == DType::kF16 ? StoreType::kF16 : type == DType::kBF16 ? StoreType::kBF16 : StoreType::kF32;
-}
-
 bool same(const kernels::AttentionCudaShape& a, const kernels::AttentionCudaShape& b) {
   return a.heads == b.heads && a.kv_heads == b.kv_heads && a.k_dim == b.k_dim && a.v_dim == b.v_dim && a.kv == b.kv;
 }

@@ -47,6 +47,22 @@ TEST(AttentionCudaPlan, SegmentsFitTheRoomAndCoverTheKeys) {
   EXPECT_GT(schedules, 1000);
 }
 
+// The best of the segments measured on an H200, or next to it (README.md).
+TEST(AttentionCudaPlan, SegmentsFillOneWaveOfAnH200) {
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  const auto segment = [&](int dim, int rows, int heads, int kv_heads, int length) {
+    const std::vector<int> positions(static_cast<size_t>(rows), length - 1);
+    const AttentionCudaShape shape{heads, kv_heads, dim, dim, DType::kBF16};
+    return plan_attention_segment(h200, shape, positions.data(), rows, 0, false);
+  };
+  EXPECT_EQ(segment(128, 4, 32, 8, 4096), 384);
+  EXPECT_EQ(segment(128, 1, 64, 8, 32768), 704);
+  EXPECT_EQ(segment(64, 16, 9, 3, 8192), 768);
+  EXPECT_EQ(segment(256, 8, 4, 1, 16384), 512);
+  EXPECT_EQ(segment(128, 1, 32, 8, 8192), 192);
+  EXPECT_EQ(segment(128, 16, 32, 8, 4096), 1408);
+}
+
 // What GALVANI_TRACE=plan prints of a launch; each text is printed once, so it holds the problem and no more.
 TEST(AttentionCudaPlan, ALaunchIsALineOfText) {
   const DeviceCaps& h200 = find_part("h200")->caps;

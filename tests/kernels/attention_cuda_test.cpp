@@ -7,10 +7,9 @@
 namespace galvani::kernels {
 namespace {
 
-enum class Arm { kDecode, kRing, kSimt, kFull, kHalf, kWgmma };
+enum class Arm { kDecode, kSimt, kFull, kHalf, kWgmma };
 const char* arm_name(Arm arm) {
   return arm == Arm::kDecode ? "decode"
-         : arm == Arm::kRing ? "decode with a ring"
          : arm == Arm::kSimt ? "simt"
          : arm == Arm::kFull ? "tiles"
          : arm == Arm::kHalf ? "half tiles"
@@ -50,10 +49,8 @@ class CudaAttention : public OnGpu {
     const ScoreArgs score{s.params.scale, c.softcap, c.window};
     const AttentionCudaShape shape{c.heads, c.kv_heads, c.k_dim, c.v_dim, c.dtype};
     const DeviceCaps& caps = device->caps();
-    if (arm == Arm::kDecode || arm == Arm::kRing || arm == Arm::kSimt) {
-      const auto choice = arm == Arm::kDecode ? plan_attention_decode(caps, shape)
-                          : arm == Arm::kRing ? plan_attention_decode_ring(caps, shape)
-                                              : plan_attention_simt(caps, shape);
+    if (arm == Arm::kDecode || arm == Arm::kSimt) {
+      const auto choice = arm == Arm::kDecode ? plan_attention_decode(caps, shape) : plan_attention_simt(caps, shape);
       EXPECT_NE(choice.kernel, nullptr) << choice.refusal;
       std::vector<int> mine(at.size()), schedule(at.size() + 2);
       for (size_t i = 0; i < at.size(); ++i) mine[i] = positions[static_cast<size_t>(at[i])];
@@ -137,7 +134,7 @@ class CudaAttention : public OnGpu {
           EXPECT_GT(worst, 0) << "nothing was compared";
         }
       }
-      if (arm != Arm::kDecode && arm != Arm::kRing) break;
+      if (arm != Arm::kDecode) break;
     }
   }
 };
@@ -146,7 +143,7 @@ TEST_F(CudaAttention, MatrixArmsMatchTheReference) {
   std::mt19937_64 random(fresh_seed());
   for (const int dim : {64, 128, 256}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
-      for (const Arm arm : {Arm::kDecode, Arm::kRing, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
+      for (const Arm arm : {Arm::kDecode, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
         // The f64 reference is slow: one head of a group, and lengths around a page and a tile.
         for (const int length : {1, 64, 65, 200}) {
           AttentionCase c{.heads = 2, .kv_heads = 1, .k_dim = dim, .v_dim = dim, .dtype = dtype, .length = length};
@@ -202,7 +199,7 @@ TEST_F(CudaAttention, TheArmWithoutMatricesTakesEveryWidth) {
 // the sequence was cut into chunks; and two runs agree.
 TEST_F(CudaAttention, RowsAreIndependentBitForBit) {
   std::mt19937_64 random(fresh_seed());
-  for (const Arm arm : {Arm::kDecode, Arm::kRing, Arm::kSimt, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
+  for (const Arm arm : {Arm::kDecode, Arm::kSimt, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
     for (const int window : {0, 90}) {
       PagedSequences s({.heads = 4,
                         .kv_heads = 2,
@@ -225,34 +222,6 @@ TEST_F(CudaAttention, RowsAreIndependentBitForBit) {
       }
     }
   }
-}
-
-// The ring changes how pages arrive; over more pages than a warp has lanes, too. Compilers may fuse other
-// multiply-adds.
-TEST_F(CudaAttention, TheRingAgreesWithDecode) {
-  std::mt19937_64 random(fresh_seed());
-  for (const int dim : {64, 128, 256})
-    for (const int window : {0, 1500}) {
-      PagedSequences s({.heads = 4,
-                        .kv_heads = 2,
-                        .k_dim = dim,
-                        .v_dim = dim,
-                        .window = window,
-                        .dtype = DType::kBF16,
-                        .length = 2400},
-                       2, random);
-      s.append(s.whole());
-      for (const int segment : {192, 256, 4096}) {
-        const auto want = run(s, Arm::kDecode, 2397, 3, segment), got = run(s, Arm::kRing, 2397, 3, segment);
-        for (int n = 0; n < 2; ++n)
-          for (int64_t i = 0; i < 3 * s.out_width(); ++i) {
-            const auto index = static_cast<size_t>((int64_t{n} * 2400 + 2397) * s.out_width() + i);
-            const float tolerance = 1e-5f * (0.01f + std::fabs(want[index]));
-            ASSERT_NEAR(got[index], want[index], tolerance)
-                << "width " << dim << ", segments of " << segment << ", element " << i;
-          }
-      }
-    }
 }
 
 }  // namespace

@@ -138,7 +138,6 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
       };
       if (dim == 64) add(Case::Arm::kSimt, plan_attention_simt(caps, shape));
       add(Case::Arm::kDecode, plan_attention_decode(caps, shape));
-      add(Case::Arm::kDecode, plan_attention_decode_ring(caps, shape));
       for (const auto& [longest, wgmma] : {std::pair{16, false}, {1000, false}, {1000, true}})
         add(Case::Arm::kTiles, plan_attention_tiles(caps, shape, longest, wgmma));
     }

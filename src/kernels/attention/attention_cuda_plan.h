@@ -51,6 +51,8 @@ constexpr const char* matrix_refusal(const DeviceCaps& caps, const AttentionCuda
 }
 
 constexpr int width_index(int dim) { return dim == 64 ? 0 : dim == 128 ? 1 : 2; }
+constexpr int kDecodeBlocks[3] = {4, 3,
+                                  2};  // resident on a multiprocessor: attention_decode.cuh's decode_blocks_per_sm
 
 }  // namespace attention_plan
 
@@ -60,37 +62,14 @@ constexpr AttentionCudaChoice plan_attention_decode(const DeviceCaps& caps, cons
   constexpr const char* kNames[2][3] = {
       {"attention_decode_f16_d64_sm75", "attention_decode_f16_d128_sm75", "attention_decode_f16_d256_sm75"},
       {"attention_decode_bf16_d64_sm80", "attention_decode_bf16_d128_sm80", "attention_decode_bf16_d256_sm80"}};
-  constexpr int kBlocks[3] = {4, 3, 2};
   AttentionCudaChoice choice;
   const int width = width_index(shape.k_dim);
   choice.kernel = kNames[shape.kv == DType::kBF16][width];
   choice.rows = 1;
   choice.threads = 32 * kAttentionWarps;
   choice.shared_bytes = kAttentionWarps * 8 * (shape.v_dim + 4 + 2) * 4;
-  choice.blocks_per_sm = kBlocks[width];
+  choice.blocks_per_sm = kDecodeBlocks[width];
   if (choice.shared_bytes > caps.smem_optin) return refuse("a block's sums do not fit this part's shared memory");
-  return choice;
-}
-
-/// The same with pages by bulk copies (attention_decode_ring.cuh): up to 192 KiB under way on a multiprocessor instead
-/// of what registers hold. Not timed yet, so nothing chooses it by itself.
-constexpr AttentionCudaChoice plan_attention_decode_ring(const DeviceCaps& caps, const AttentionCudaShape& shape) {
-  using namespace attention_plan;
-  if (const char* reason = matrix_refusal(caps, shape)) return refuse(reason);
-  if (!caps.has(Feature::kBulkCopy)) return refuse("this part has no bulk copies (from 9.0 on)");
-  constexpr const char* kNames[2][3] = {{"attention_decode_ring_f16_d64_sm90", "attention_decode_ring_f16_d128_sm90",
-                                         "attention_decode_ring_f16_d256_sm90"},
-                                        {"attention_decode_ring_bf16_d64_sm90", "attention_decode_ring_bf16_d128_sm90",
-                                         "attention_decode_ring_bf16_d256_sm90"}};
-  constexpr int kStages[3] = {4, 3, 3}, kBlocks[3] = {3, 2, 1};  // attention_ring_sm90.cu
-  AttentionCudaChoice choice;
-  const int width = width_index(shape.k_dim);
-  choice.kernel = kNames[shape.kv == DType::kBF16][width];
-  choice.rows = 1;
-  choice.threads = 32 * kAttentionWarps;
-  choice.shared_bytes = kStages[width] * 2 * 64 * shape.k_dim * 2 + kAttentionWarps * 8 * (shape.v_dim + 4 + 2) * 4;
-  choice.blocks_per_sm = kBlocks[width];
-  if (choice.shared_bytes + 128 > caps.smem_optin) return refuse("a ring of pages does not fit shared memory");
   return choice;
 }
 
@@ -158,36 +137,48 @@ constexpr int attention_segments(int position, int window, int segment) {
   return position / segment - first / segment + 1;
 }
 
-/// Two blocks a multiprocessor, in one wave, did best on an H200 at every shape tried (README.md): fewer leave memory
-/// idle, more cost a merge of more segments. A tenth less than two, because 256 of 264 is as good.
-constexpr int attention_target_items(const DeviceCaps& caps) { return caps.sms * 19 / 10; }
-
 /// Columns of work a segment has: one a kv head and 8 of its query heads.
 constexpr int attention_columns(const AttentionCudaShape& shape) {
   return shape.kv_heads * ((shape.heads / shape.kv_heads + 7) / 8);
 }
 
-/// Most segments that plan_attention_segment leads to for `rows` rows.
+/// Segments of all rows that decode's blocks work on at the same time: one wave.
+constexpr int attention_wave(const DeviceCaps& caps, const AttentionCudaShape& shape) {
+  const int blocks = caps.sms * attention_plan::kDecodeBlocks[attention_plan::width_index(shape.k_dim)];
+  return blocks / attention_columns(shape);
+}
+
+/// Most segments that plan_attention_segment leads to for `rows` rows: one wave, or where the rows alone come near one,
+/// three, so that neither a long row among short ones nor the rest of a wave is left to a few blocks.
 constexpr int attention_most_segments(const DeviceCaps& caps, const AttentionCudaShape& shape, int rows, int context,
                                       bool invariant) {
   if (invariant) return rows * (context / kInvariantSegment + 2);
-  return 2 * attention_target_items(caps) / attention_columns(shape) + 3 * rows + 8;
+  const int wave = attention_wave(caps, shape);
+  if (wave >= 2 * rows) return wave;
+  return 3 * wave > rows ? 3 * wave : rows;
 }
 
-/// Tokens of a segment: the largest power of two times 64 that still gives every multiprocessor work, pinned under
-/// batch invariance. positions: [rows], −1 = no row.
+/// Tokens of a segment: the smallest multiple of 64 (from 2,048 on in steps of about 3 %) that leads to no more
+/// segments than attention_most_segments. Pinned under batch invariance. positions: [rows], −1 = no row.
 constexpr int plan_attention_segment(const DeviceCaps& caps, const AttentionCudaShape& shape, const int* positions,
                                      int rows, int window, bool invariant) {
   if (invariant) return kInvariantSegment;
-  const int target = attention_target_items(caps), columns = attention_columns(shape);
+  const int most = attention_most_segments(caps, shape, rows, 0, false);
   int longest = 0;
-  for (int r = 0; r < rows; ++r) longest = positions[r] > longest ? positions[r] : longest;
-  int segment = kSmallestSegment;
+  int64_t tokens = 0;
+  for (int r = 0; r < rows; ++r) {
+    if (positions[r] > longest) longest = positions[r];
+    tokens += window > 0 && positions[r] >= window ? window : positions[r] + 1;
+  }
+  // Shorter ones cannot fit: that many keys would need more segments.
+  int segment = most > 0 ? static_cast<int>(tokens / most) / 64 * 64 : (longest / 64 + 1) * 64;
+  if (segment < kSmallestSegment) segment = kSmallestSegment;
   while (segment <= longest) {
-    int64_t items = 0;
-    for (int r = 0; r < rows; ++r) items += attention_segments(positions[r], window, 2 * segment);
-    if (items * columns < target) break;
-    segment *= 2;
+    int64_t segments = 0;
+    for (int r = 0; r < rows; ++r) segments += attention_segments(positions[r], window, segment);
+    if (segments <= most) break;
+    const int step = segment / 32 / 64 * 64;
+    segment += step > 64 ? step : 64;
   }
   return segment;
 }
