@@ -26,10 +26,10 @@ QmatmulCudaProblem problem_of(const KernelCase& c, kernels::Arithmetic arithmeti
 std::string launch_of(const QmatmulCudaPlan& plan) {
   std::string text = plan.kernel();
   if (plan.cluster > 1) text += fmt::format(" ×{}", plan.cluster);
-  if (plan.arm == QmatmulCudaArm::kStream || plan.arm == QmatmulCudaArm::kFewStream) {
+  if (plan.arm == QmatmulCudaArm::kStream) {
     const kernels::QmatmulStreamArgs& a = plan.stream.args;
-    return text + fmt::format(" {}×{} of {} tiles, step {}, {} stages, {} ahead{}", a.columns, a.parts, a.pass_tiles,
-                              a.step, a.stages, a.ahead, a.stagger ? "" : ", no stagger");
+    return text + fmt::format(" {}×{} of {} tiles, step {}, {} stages, {} ahead", a.columns, a.parts, a.pass_tiles,
+                              a.step, a.stages, a.ahead);
   }
   if (kernels::qmatmul_cuda_is_few(plan.arm))
     return text + fmt::format(" {} slots, {} ahead", plan.few.args.stages, plan.few.args.ahead);
@@ -46,18 +46,17 @@ std::vector<QmatmulCudaTuning> tunings_of(QmatmulCudaArm arm, const KernelCase& 
   };
   if (arm == QmatmulCudaArm::kWgmma) {
     vary(&QmatmulCudaTuning::tokens, {64, 128, 256});
-    vary(&QmatmulCudaTuning::wgmma_splits, {1, 2, 3, 4});
+    vary(&QmatmulCudaTuning::wgmma_splits, {1, 2});
   } else if (arm == QmatmulCudaArm::kFewBulk) {
     vary(&QmatmulCudaTuning::split_log2, {0, 1, 2});
     vary(&QmatmulCudaTuning::stages, {4, 3, 2});
     vary(&QmatmulCudaTuning::ahead, {1, 2, 4});
     if (c.m == 1) vary(&QmatmulCudaTuning::one, {1, 0}), vary(&QmatmulCudaTuning::chunk, {4, 8});
-  } else if (arm == QmatmulCudaArm::kStream || arm == QmatmulCudaArm::kFewStream) {
-    if (arm == QmatmulCudaArm::kStream) vary(&QmatmulCudaTuning::tokens, {16, 32, 64});
+  } else if (arm == QmatmulCudaArm::kStream) {
+    vary(&QmatmulCudaTuning::tokens, {16, 32, 64});
     vary(&QmatmulCudaTuning::split_log2, {0, 1, 2});
     vary(&QmatmulCudaTuning::step, {2, 4, 8});
     vary(&QmatmulCudaTuning::ahead, {1, 3});
-    vary(&QmatmulCudaTuning::stagger, {1, 0});
   }
   return all;
 }
@@ -243,8 +242,7 @@ std::vector<TuneRow> tune_candidates(const DeviceCaps& caps, const KernelCase& c
   };
   const QmatmulCudaProblem own = problem_of(c, arithmetic);
   add(own, true);
-  for (const QmatmulCudaArm arm :
-       {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream, QmatmulCudaArm::kWgmma}) {
+  for (const QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kStream, QmatmulCudaArm::kWgmma}) {
     // Too slow to be worth the time: one token in tiles of 64.
     if (arm == QmatmulCudaArm::kWgmma && c.m < 16) continue;
     if (arm == QmatmulCudaArm::kStream && c.m < 8) continue;

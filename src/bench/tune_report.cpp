@@ -107,7 +107,6 @@ std::string tune_record_json(const TuneRecord& r) {
              {"one", t.one},
              {"tokens", t.tokens},
              {"step", t.step},
-             {"stagger", t.stagger},
              {"error_over_bound", row.worst}};
       if (row.failure.empty())
         j["median_us"] = row.time.median, j["low_us"] = row.time.low, j["high_us"] = row.time.high;

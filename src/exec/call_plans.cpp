@@ -125,7 +125,7 @@ Status choose_arm(GpuChoice& choice, const std::string& op, const std::string& a
     if (!matmul && arm != "auto")
       return fail(ErrorCode::kInvalidArgument,
                   "--arm qmatmul={}: there is no such arm on CUDA; known: auto, few-bulk, few-async, few-plain, "
-                  "few-stream, stream, wgmma, expand, mma",
+                  "stream, wgmma, expand, mma",
                   arm);
     choice.arm_named = matmul.has_value();
     choice.forced_matmul = matmul ? static_cast<int>(*matmul) : -1;

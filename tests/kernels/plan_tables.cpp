@@ -50,9 +50,7 @@ namespace {
 std::set<std::string> kernels_for_measuring() {
   std::set<std::string> names;
   for (const char* type : {"bf16", "f16"}) {
-    for (const int dim : {64, 128, 256}) names.insert(fmt::format("attention_decode_ring_{}_d{}_sm90", type, dim));
     for (const int bits : {2, 3, 4, 5, 6, 8}) {
-      names.insert(fmt::format("qmatmul_few_stream_q{}_{}_sm90", bits, type));
       for (const int chunk : {4, 8})
         if (chunk == 4 || bits <= 4) names.insert(fmt::format("qmatmul_one_q{}_{}_c{}_sm90", bits, type, chunk));
       for (const int tokens : {16, 32, 64})

@@ -90,15 +90,16 @@ TEST(QmatmulCudaPlan, ChunksAreDividedExactly) {
 TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   const DeviceCaps& h200 = find_part("h200")->caps;
   QmatmulCudaProblem p = problem(1, 4096, 4096, Arithmetic::kBF16);
-  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
-  EXPECT_TRUE(qmatmul_cuda_plan(h200, p).dependent_launch);
-  p.tuning.one = 1;
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_one_q4_bf16_c4_sm90");
+  EXPECT_TRUE(qmatmul_cuda_plan(h200, p).dependent_launch);
+  p.tuning.one = 0;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
+  p.tuning.one = -1;
   p.m = 2;
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_few_q4_bf16_sm90");
   p.m = 9;
-  EXPECT_EQ(qmatmul_cuda_plan(h200, p, {.stream_upto = 64}).kernel(), "qmatmul_stream_q4_bf16_t16_bf16_sm90a");
-  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_wgmma_q4_bf16_t64_sm90a");
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).kernel(), "qmatmul_stream_q4_bf16_t16_bf16_sm90a");
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p, {.stream_upto = 0}).kernel(), "qmatmul_wgmma_q4_bf16_t64_sm90a");
   p.m = 65;
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).arm, QmatmulCudaArm::kWgmma);
   p.m = 9;
@@ -125,7 +126,8 @@ TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "no arm transforms its input yet, and no checkpoint asks for it");
   const std::string text = qmatmul_cuda_explain(h200, problem(64, 4096, 4096, Arithmetic::kBF16));
   EXPECT_NE(text.find("few-bulk: it takes at most 8 tokens"), std::string::npos) << text;
-  EXPECT_NE(text.find("wgmma: runs"), std::string::npos) << text;
+  EXPECT_NE(text.find("stream: runs"), std::string::npos) << text;
+  EXPECT_NE(text.find("wgmma: could run"), std::string::npos) << text;
 }
 
 // GALVANI_TRACE=plan: the problem, the kernel, and why the arms before it declined.
@@ -133,7 +135,7 @@ TEST(QmatmulCudaPlan, APlanIsALineOfText) {
   const DeviceCaps& h200 = find_part("h200")->caps;
   QmatmulCudaProblem p = problem(64, 4096, 4096, Arithmetic::kBF16);
   EXPECT_EQ(qmatmul_cuda_problem_text(p), "64 tokens x [4096, 4096], 4 bits, group 64, bf16 scales, bf16");
-  EXPECT_EQ(qmatmul_cuda_plan_text(h200, p, PlanDetail::kReasons).find("kernel=qmatmul_wgmma_q4_bf16_t"), 0u);
+  EXPECT_EQ(qmatmul_cuda_plan_text(h200, p, PlanDetail::kReasons).find("kernel=qmatmul_stream_q4_bf16_t64"), 0u);
   EXPECT_NE(qmatmul_cuda_plan_text(h200, p, PlanDetail::kReasons).find("few-bulk: it takes at most 8 tokens"),
             std::string::npos);
   p.m = 1, p.x_aligned = false;
@@ -203,7 +205,7 @@ TEST(QmatmulCudaPlan, TuningsFitOrAreDeclined) {
   for (const auto& [n, k] : kShapes)
     for (int bits : {2, 4, 8})
       for (int64_t m : {1, 8, 16, 64})
-        for (QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream})
+        for (QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kStream})
           for (int split : {-1, 0, 1, 2})
             for (int stages : {-1, 2, 9})
               for (int step : {-1, 1, 8, 64})

@@ -22,9 +22,9 @@ using testing::MemoryMatrix;
 using testing::round_to;
 using testing::Scales;
 
-constexpr QmatmulCudaArm kArms[] = {QmatmulCudaArm::kFewBulk,   QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain,
-                                    QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream,   QmatmulCudaArm::kWgmma,
-                                    QmatmulCudaArm::kExpand,    QmatmulCudaArm::kMma};
+constexpr QmatmulCudaArm kArms[] = {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain,
+                                    QmatmulCudaArm::kStream,  QmatmulCudaArm::kWgmma,    QmatmulCudaArm::kExpand,
+                                    QmatmulCudaArm::kMma};
 
 /// A number of tokens that is many for `arm`.
 int64_t many_for(QmatmulCudaArm arm) {
@@ -451,14 +451,14 @@ TEST_F(QmatmulCudaTest, TunedLaunches) {
     const int64_t n = 200, k = 1056;
     const MemoryMatrix source = matrix(n, k, bits, group == 128 || group == 64 ? 32 : group, scale);
     const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
-    for (QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewStream, QmatmulCudaArm::kStream})
+    for (QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kStream})
       for (int64_t m : {1, 6, 30})
         for (int split : {0, 1, 2})
           for (int variant : {0, 1, 2}) {
             QmatmulCudaTuning tuning;
             tuning.split_log2 = split;
             tuning.ahead = variant + 1;
-            if (variant > 0) tuning.stages = variant + 1, tuning.step = 3 * variant, tuning.stagger = 0;
+            if (variant > 0) tuning.stages = variant + 1, tuning.step = 3 * variant;
             tuning.chunk = variant == 1 ? 8 : 4;
             tuning.one = variant == 2 ? 0 : 1;
             tuning.tokens = variant == 1 ? 32 : variant == 2 ? 64 : -1;

@@ -118,7 +118,6 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
   const bool poison = !y.add && (y.stride == w.rows || x.m == 1);
   const size_t y_bytes = poison ? static_cast<size_t>(x.m * w.rows * (y.as_x ? 2 : 4)) : 0;
   switch (plan.arm) {
-    case QmatmulCudaArm::kFewStream:
     case QmatmulCudaArm::kStream: return run_stream(stream, plan, args, y_bytes);
     case QmatmulCudaArm::kWgmma: return run_wgmma(stream, plan, args, y_bytes);
     case QmatmulCudaArm::kExpand: return run_expand(stream, plan, args, floats ? w.form.factor : 1.0f);

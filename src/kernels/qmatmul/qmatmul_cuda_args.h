@@ -30,7 +30,7 @@ struct QmatmulFewArgs {
   int slice;                   ///< units of a block's K slice; the last one's may be shorter
   int chunks[2];               ///< chunks of a row tile: in a full slice, in the last
   unsigned chunks_inverse[2];  ///< ceil(2^32 / chunks), which divides exactly as far as needed
-  int ahead;                   ///< slots that are filled before x is there (x would queue behind more)
+  int ahead;                   ///< slots that are asked for before x may be read
   int stages;                  ///< slots of each warp's ring: 1 to 4
   int x_row;                   ///< bytes between two rows of x in shared memory
   int x_at, sum_at, red_at, part_at, barrier_at;
@@ -79,7 +79,6 @@ struct QmatmulStreamArgs {
   int step;               ///< units of a stage
   int stages, stage_bytes;
   int ahead;    ///< stages whose weights are asked for before x may be read
-  int stagger;  ///< 1: groups of blocks begin at different stages of their slice
   int part_at;  ///< partial sums [part][row tile][token][16], bytes of dynamic shared memory
 };
 constexpr int kStreamWarps = 16, kStreamThreads = (kStreamWarps + 1) * 32, kStreamMostStages = 16;
@@ -90,7 +89,7 @@ struct StreamShape {
   bool ok = false;
 };
 
-/// `tokens` of the tile (8, 16, 32, 64), `step` units a stage. Not ok when fewer than two stages fit.
+/// `tokens` of the tile (16, 32, 64), `step` units a stage. Not ok when fewer than two stages fit.
 constexpr StreamShape stream_shape(const QmatmulArgs& p, int tokens, int split_log2, int blocks, int smem_limit,
                                    int step, int max_stages, int ahead) {
   StreamShape s;
@@ -99,7 +98,7 @@ constexpr StreamShape stream_shape(const QmatmulArgs& p, int tokens, int split_l
   s.groups = blocks / splits < p.row_tiles ? blocks / splits : p.row_tiles;
   a.slice = (p.units + splits - 1) / splits;
   if (s.groups < 1 || p.units - a.slice * (splits - 1) < 1) return s;
-  a.p = p, a.split_log2 = split_log2, a.step = step, a.stagger = 1;
+  a.p = p, a.split_log2 = split_log2, a.step = step;
   a.tiles = p.row_tiles / s.groups, a.tiles_rest = p.row_tiles % s.groups;
   const int most = a.tiles + (a.tiles_rest > 0), passes = (most + kStreamWarps - 1) / kStreamWarps;
   a.pass_tiles = (most + passes - 1) / passes;
@@ -169,20 +168,22 @@ constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, in
   const int x = one ? padded * kA16Cols * 2 + few_zero_bytes(chunk) : p.m * a.x_row;
   const int sums = has_bias ? padded * p.subgroups * (one ? 1 : 8 * tiles) * 4 : 0,
             red = kFewWarps * 2 * p.m * kA16Rows * 4;
-  const long long part = splits > 1 ? most_tiles * p.m * kA16Rows * 4 : 0, fixed = x + sums + red + part + 8;
+  const long long part = splits > 1 ? most_tiles * p.m * kA16Rows * 4 : 0, fixed = x + sums + red + part;
   int stages = max_stages;
   while (stages >= min_stages && fixed + stages * (slot + kFewWarps * 8) > smem_limit) --stages;
   if (stages < min_stages) return s;
   a.stages = stages;
-  // Long parts gain from a fuller ring while they wait for x, short ones lose by x queueing behind it.
-  a.ahead = most_tiles * a.chunks[0] > 16 * kFewWarps ? (stages + 1) / 2 : 1;
+  // What is asked for before x makes x late, which short parts feel; long parts and many tokens gain more from rings
+  // that are full by then (README.md).
+  const bool long_part = most_tiles * a.chunks[0] > (one && chunk == kFewChunk ? 6 : 16) * kFewWarps;
+  a.ahead = !long_part ? 1 : p.m > 1 ? stages : (stages + 1) / 2;
   a.x_at = stages * slot;
   a.zero_at = a.x_at + padded * kA16Cols * 2;
   a.sum_at = a.x_at + x;
   a.red_at = a.sum_at + sums;
   a.part_at = a.red_at + red;
   a.barrier_at = a.part_at + static_cast<int>(part);
-  s.smem = a.barrier_at + 8 * (1 + kFewWarps * stages);
+  s.smem = a.barrier_at + 8 * kFewWarps * stages;
   s.chunk = chunk, s.one = one;
   s.ok = true;
   return s;

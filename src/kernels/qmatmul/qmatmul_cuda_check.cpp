@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -77,46 +78,70 @@ Result<Weights> make_float_weights(CheckRig& rig, quant::MatrixKind kind) {
   return w;
 }
 
+/// A group's scale or bias.
+float group_value(const quant::AffineView& view, const std::byte* values, size_t i) {
+  uint32_t bits = 0;
+  const size_t bytes = view.scale_dtype == DType::kF32 ? 4 : 2;
+  std::memcpy(&bits, values + bytes * i, bytes);
+  if (view.scale_dtype == DType::kF32) return std::bit_cast<float>(bits);
+  const auto half = static_cast<uint16_t>(bits);
+  return view.scale_dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+float round_as(float x, StoreType type) {
+  return type == StoreType::kF16 ? f16_to_f32(f32_to_f16(x)) : bf16_to_f32(f32_to_bf16(x));
+}
+
+/// What a weight may be off by where it is rounded to 16 bits: kernels form scale · code + bias in one rounding, the
+/// reference in two, so that within two units of f32 of a tie the two may round apart. All columns of a group with one
+/// code share a value, hence a tie too.
+double weight_slack(const Weights& w, int64_t row, int64_t column, float weight, StoreType type) {
+  const quant::AffineView& view = w.tensor.view;
+  const float bias = group_value(view, view.biases, static_cast<size_t>(row * view.groups() + column / view.group));
+  const float off = 0x1p-23f * (std::fabs(weight - bias) + std::fabs(bias));
+  return std::fabs(double{round_as(weight + off, type)} - round_as(weight - off, type));
+}
+
 /// Largest error over its bound: 1.05·u·|y| + 4·max(1, √K/16)·2^−24·Σ|w·x|, and for arms that round each weight one
-/// unit of the largest product, since a weight may round the other way at a tie. No arm rounds float codes.
+/// unit of the largest product, or if that is more, what weight_slack says of each. No arm rounds float codes.
 double compare(const Weights& w, const std::vector<float>& x, const std::vector<float>& y, int64_t m,
                bool exact_weights, StoreType type) {
   const bool floats = !w.values.empty();
-  std::vector<float> weights = w.values;
-  weights.resize(kN * kK);
-  if (!floats) quant::affine_dequant_rows(w.tensor.view, 0, kN, weights.data());
+  std::vector<float> values = w.values;
+  values.resize(kN * kK);
+  if (!floats) quant::affine_dequant_rows(w.tensor.view, 0, kN, values.data());
+  std::vector<double> weights(values.begin(), values.end()), slacks(values.size());
+  for (int64_t i = 0; !floats && i < kN * kK; ++i) {
+    const int64_t r = i / kK, c = i % kK;
+    const auto at = static_cast<size_t>(i);
+    if (exact_weights) {
+      const quant::AffineView& view = w.tensor.view;
+      const auto group = static_cast<size_t>(r * view.groups() + c / view.group);
+      const uint32_t code = quant::affine_code(view.codes + r * view.row_code_bytes(), view.bits, c);
+      weights[at] = double{group_value(view, view.scales, group)} * code + group_value(view, view.biases, group);
+    } else {
+      slacks[at] = weight_slack(w, r, c, values[at], type);
+      weights[at] = round_as(values[at], type);
+    }
+  }
   const double factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(kK)) / 16) * 0x1p-24;
   double worst = 0;
   for (int64_t t = 0; t < m; ++t)
     for (int64_t r = 0; r < kN; ++r) {
-      double sum = 0, size = 0, largest = 0;
+      double sum = 0, size = 0, slack = 0, largest = 0;
       for (int64_t c = 0; c < kK; ++c) {
-        double weight = weights[static_cast<size_t>(r * kK + c)];
-        const auto rounded = static_cast<float>(weight);
-        if (floats) {
-          // They are what they are.
-        } else if (exact_weights) {
-          uint16_t scale, bias;
-          const size_t at = static_cast<size_t>(r * w.tensor.view.groups() + c / 64) * 2;
-          std::memcpy(&scale, w.tensor.view.scales + at, 2), std::memcpy(&bias, w.tensor.view.biases + at, 2);
-          const uint32_t code =
-              quant::affine_code(w.tensor.view.codes + r * w.tensor.view.row_code_bytes(), w.tensor.view.bits, c);
-          weight = double{bf16_to_f32(scale)} * code + bf16_to_f32(bias);
-        } else {
-          weight = type == StoreType::kF16 ? f16_to_f32(f32_to_f16(rounded)) : bf16_to_f32(f32_to_bf16(rounded));
-        }
-        const double product = weight * x[static_cast<size_t>(t * kK + c)];
-        sum += product, size += std::fabs(product), largest = std::max(largest, std::fabs(product));
+        const double in = x[static_cast<size_t>(t * kK + c)], product = weights[static_cast<size_t>(r * kK + c)] * in;
+        sum += product, size += std::fabs(product), slack += slacks[static_cast<size_t>(r * kK + c)] * std::fabs(in);
+        largest = std::max(largest, std::fabs(product));
       }
-      const double bound = 1.05 * 0x1p-24 * std::fabs(sum) + factor * size +
-                           (exact_weights || floats ? 0 : 2 * store_roundoff(type) * largest) + 1e-30;
+      if (!exact_weights && !floats) slack = std::max(slack, 2 * store_roundoff(type) * largest);
+      const double bound = 1.05 * 0x1p-24 * std::fabs(sum) + factor * size + slack + 1e-30;
       const double share = std::fabs(y[static_cast<size_t>(t * kN + r)] - sum) / bound;
       if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
     }
   return worst;
 }
 
-/// One kernel at one number of tokens.
 struct Case {
   size_t format = 0;  ///< of kFormats
   Arithmetic arithmetic = Arithmetic::kBF16;

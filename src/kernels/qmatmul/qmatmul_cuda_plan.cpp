@@ -10,8 +10,7 @@ namespace {
 
 const char* suffix_of(QmatmulCudaArm arm, Arithmetic arithmetic) {
   switch (arm) {
-    case QmatmulCudaArm::kFewBulk:
-    case QmatmulCudaArm::kFewStream: return "sm90";
+    case QmatmulCudaArm::kFewBulk: return "sm90";
     case QmatmulCudaArm::kFewAsync: return "sm80";
     case QmatmulCudaArm::kFewPlain: return "sm75";
     case QmatmulCudaArm::kStream:
@@ -39,24 +38,24 @@ void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCud
       plan.threads = kFewWarps * 32;
       plan.smem = plan.few.smem;
       break;
-    case QmatmulCudaArm::kFewStream:
     case QmatmulCudaArm::kStream:
-      plan.stream = qmatmul_cuda_stream(caps, p, plan.arm);
-      plan.tokens = qmatmul_cuda_stream_tokens(p, plan.arm);
+      plan.stream = qmatmul_cuda_stream(caps, p);
+      plan.tokens = qmatmul_cuda_stream_tokens(p);
       plan.cluster = 1 << plan.stream.args.split_log2;
       plan.grid_x = plan.stream.groups * plan.cluster;
       plan.threads = kStreamThreads;
       plan.smem = plan.stream.smem;
       break;
     case QmatmulCudaArm::kWgmma: {
-      plan.tokens = qmatmul_cuda_wgmma_tokens(caps, p);
+      const WgmmaTile tile = qmatmul_cuda_wgmma_tile(caps, p);
+      plan.tokens = tile.tokens;
       plan.wgmma.p = args;
       plan.wgmma.row_blocks = (args.n + kWgmmaRows - 1) / kWgmmaRows;
       plan.wgmma.token_blocks = (args.m + plan.tokens - 1) / plan.tokens;
       const int stage = wgmma_stage_bytes(plan.tokens, args.unit_bytes);
       plan.wgmma.stages = std::min(8, (caps.smem_optin - 1024) / stage);
       plan.smem = plan.wgmma.stages * stage;
-      plan.wgmma.splits = qmatmul_cuda_wgmma_splits(caps, p, plan.tokens, plan.smem);
+      plan.wgmma.splits = qmatmul_cuda_wgmma_fits(caps, p, tile, plan.smem) ? tile.splits : 1;
       plan.wgmma.slice = round_up((args.units + plan.wgmma.splits - 1) / plan.wgmma.splits, wgmma_step(plan.tokens));
       plan.cluster = plan.wgmma.splits;
       plan.grid_x = plan.wgmma.splits > 1 ? plan.wgmma.row_blocks * plan.wgmma.token_blocks * plan.wgmma.splits
@@ -94,7 +93,6 @@ std::string QmatmulCudaPlan::kernel() const {
   const std::string codes = a16_code_name(format);
   switch (arm) {
     case QmatmulCudaArm::kWgmma: return fmt::format("qmatmul_wgmma_{}_{}_t{}_{}", codes, type, tokens, suffix);
-    case QmatmulCudaArm::kFewStream: return fmt::format("qmatmul_few_stream_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kStream:
       return fmt::format("qmatmul_stream_{}_{}_t{}_{}_{}", codes, type, tokens, scale_name(format.scale), suffix);
     case QmatmulCudaArm::kExpand: return fmt::format("a16_expand_{}_{}_{}", codes, type, suffix);

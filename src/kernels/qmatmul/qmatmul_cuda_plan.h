@@ -22,16 +22,15 @@ enum class InputTransform : uint8_t { kNone, kHadamard128 };
 
 /// In the order in which they are asked.
 enum class QmatmulCudaArm : uint8_t {
-  kFewBulk,    ///< up to 8 tokens, weights by bulk copies, clusters (9.0 and newer)
-  kFewAsync,   ///< the same with cp.async (8.0, bf16 and f16)
-  kFewPlain,   ///< the same with plain loads (7.5, f16)
-  kFewStream,  ///< up to 8 tokens, x streamed beside the weights (9.0)
-  kStream,     ///< 9 to 64 tokens, x streamed beside the weights, wgmma (9.0a)
-  kWgmma,      ///< many tokens, 9.0a
-  kExpand,     ///< many tokens: to a dense matrix in the workspace, then cuBLASLt
-  kMma,        ///< any number of tokens, mma.sync
+  kFewBulk,   ///< up to 8 tokens, weights by bulk copies, clusters (9.0 and newer)
+  kFewAsync,  ///< the same with cp.async (8.0, bf16 and f16)
+  kFewPlain,  ///< the same with plain loads (7.5, f16)
+  kStream,    ///< 9 to 64 tokens, x streamed beside the weights, wgmma (9.0a)
+  kWgmma,     ///< many tokens, 9.0a
+  kExpand,    ///< many tokens: to a dense matrix in the workspace, then cuBLASLt
+  kMma,       ///< any number of tokens, mma.sync
 };
-constexpr int kQmatmulCudaArms = 8;
+constexpr int kQmatmulCudaArms = 7;
 
 /// What a plan otherwise chooses itself; −1 = its own choice. For measuring: values that do not fit are refused.
 struct QmatmulCudaTuning {
@@ -39,11 +38,10 @@ struct QmatmulCudaTuning {
   int stages = -1;        ///< few, stream: slots of the ring at most
   int ahead = -1;         ///< few, stream: slots filled before x is asked for
   int chunk = -1;         ///< few, one token: units of a copy, 4 or 8
-  int one = -1;           ///< few: 1 = the kernel of one token for one
+  int one = -1;           ///< few: 1 = the kernel of one token for one, 0 = never
   int tokens = -1;        ///< stream, wgmma: of a tile
   int wgmma_splits = -1;  ///< wgmma: blocks that share the K of a tile, 2 to 4
   int step = -1;          ///< stream: units of a stage
-  int stagger = -1;       ///< stream: 0 = all blocks begin at the same columns
 };
 
 struct QmatmulCudaProblem {
@@ -64,8 +62,7 @@ struct QmatmulCudaProblem {
 /// Where one arm overtakes another on a part: measured, or these defaults.
 struct QmatmulCudaCrossovers {
   int64_t many_from = 9;                ///< tokens from which the many-token arms are asked first
-  int64_t few_stream_from = 1 << 30;    ///< tokens from which streaming x beats keeping it, up to 8; not measured
-  int64_t stream_upto = 0;              ///< tokens up to which streaming x beats 128-row tiles; not measured
+  int64_t stream_upto = 64;             ///< tokens up to which streaming x beats 128-row tiles
   int64_t expand_from = 256;            ///< tokens from which expanding beats mma.sync
   int64_t expand_from_wgmma = 1 << 30;  ///< and wgmma
   bool measured = false;
@@ -78,7 +75,7 @@ struct QmatmulCudaPlan {
   int tokens = 0;           ///< of a tile
   FewShape few;             ///< kFew*: everything but the pointers
   QmatmulWgmmaArgs wgmma{};
-  StreamShape stream;  ///< kStream, kFewStream: everything but the pointers
+  StreamShape stream;  ///< kStream: everything but the pointers
   int grid_x = 0, grid_y = 1, threads = 0, smem = 0, cluster = 1;
   bool dependent_launch = false;
   int64_t workspace_bytes = 0;  ///< kExpand: one matrix
@@ -92,7 +89,6 @@ constexpr const char* qmatmul_cuda_arm_name(QmatmulCudaArm arm) {
     case QmatmulCudaArm::kFewBulk: return "few-bulk";
     case QmatmulCudaArm::kFewAsync: return "few-async";
     case QmatmulCudaArm::kFewPlain: return "few-plain";
-    case QmatmulCudaArm::kFewStream: return "few-stream";
     case QmatmulCudaArm::kStream: return "stream";
     case QmatmulCudaArm::kWgmma: return "wgmma";
     case QmatmulCudaArm::kExpand: return "expand";
@@ -102,7 +98,7 @@ constexpr const char* qmatmul_cuda_arm_name(QmatmulCudaArm arm) {
 }
 /// What a kernel's name calls the codes: q2 … q8, e2m1, e4m3.
 std::string a16_code_name(const A16Format& format);
-constexpr bool qmatmul_cuda_is_few(QmatmulCudaArm arm) { return arm <= QmatmulCudaArm::kFewStream; }
+constexpr bool qmatmul_cuda_is_few(QmatmulCudaArm arm) { return arm <= QmatmulCudaArm::kFewPlain; }
 
 constexpr int kFewTokens = 8, kStreamTokens = 64;
 
@@ -134,11 +130,14 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
     if (t.split_log2 >= 0 && t.split_log2 != log2) continue;
     // Clusters of four leave SMs free where a GPC's number of SMs is no multiple of four.
     const int blocks = log2 == 2 ? caps.sms / 11 * 10 : caps.sms;
-    const bool one = p.m == 1 && arm == QmatmulCudaArm::kFewBulk && t.one == 1 &&
-                     p.kind == WeightKind::kAffine;  // an instance a code; not measured, so only when asked for
+    const bool one = p.m == 1 && arm == QmatmulCudaArm::kFewBulk && p.kind == WeightKind::kAffine &&
+                     (t.one < 0 ? p.format.bits <= 5 : t.one == 1);
     const int chunk = one ? qmatmul_cuda_one_chunk(p) : kFewChunk;
     FewShape shape = few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2,
-                               t.stages > 0 ? t.stages : 4, chunk, one);
+                               t.stages > 0 ? t.stages
+                               : one        ? 3
+                                            : 4,
+                               chunk, one);
     if (!shape.ok) continue;
     if (t.ahead >= 0) shape.args.ahead = t.ahead < shape.args.stages ? t.ahead : shape.args.stages;
     const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
@@ -148,22 +147,22 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
   return best;
 }
 
-/// Tokens of a streaming tile. f16 has the widest alone; 32 is there for 4 bits with bf16 scales, to be measured.
-constexpr int qmatmul_cuda_stream_tokens(const QmatmulCudaProblem& p, QmatmulCudaArm arm) {
-  if (arm == QmatmulCudaArm::kFewStream) return 8;
-  const bool bf16 = p.arithmetic == Arithmetic::kBF16;
-  const int own = bf16 && p.m <= 16 ? 16 : 64, wanted = p.tuning.tokens;
-  if (wanted < 0) return own;
-  if (wanted == 32 && bf16 && p.format.bits == 4 && p.format.scale == A16Scale::kBF16 && p.m <= 32) return 32;
-  return (wanted == 16 && bf16 && p.m <= 16) || wanted == 64 ? wanted : 0;
+/// Tokens of a streaming tile. f16 has the widest alone; 32 is there for 4 bits with bf16 scales.
+constexpr int qmatmul_cuda_stream_tokens(const QmatmulCudaProblem& p) {
+  const bool bf16 = p.arithmetic == Arithmetic::kBF16, may16 = bf16 && p.m <= 16;
+  const bool may32 = bf16 && p.format.bits == 4 && p.format.scale == A16Scale::kBF16 && p.m <= 32;
+  const int wanted = p.tuning.tokens;
+  if (wanted < 0) return may16 ? 16 : may32 ? 32 : 64;
+  return (wanted == 16 && may16) || (wanted == 32 && may32) || wanted == 64 ? wanted : 0;
 }
 
-/// Blocks that share K and units of a stage: the fewest bytes into the busiest block, a cluster's exchange counted as
-/// what arrives in a microsecond, x (from the L2) as 5/8 of its bytes.
-constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulCudaProblem& p, QmatmulCudaArm arm) {
+/// Blocks that share K and units of a stage: the fewest bytes into the busiest block, x (from the L2) as 5/8 of its
+/// bytes; or, if that is longer, the units of the busiest warp, each as what arrives while a warp multiplies one (380
+/// to 570 ns on an H200). What a cluster and what warps on one tile exchange counts as what arrives in a microsecond.
+constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   const QmatmulArgs args = qmatmul_cuda_args(p);
   const QmatmulCudaTuning& t = p.tuning;
-  const int tokens = qmatmul_cuda_stream_tokens(p, arm);
+  const int tokens = qmatmul_cuda_stream_tokens(p);
   StreamShape best;
   if (tokens == 0) return best;
   int64_t best_cost = 0;
@@ -172,50 +171,64 @@ constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulC
     const int blocks = log2 == 2 ? caps.sms / 11 * 10 : caps.sms;  // as in qmatmul_cuda_few
     const auto shape_of = [&](int step) {
       return stream_shape(args, tokens, log2, blocks, caps.smem_optin, step, t.stages > 0 ? t.stages : 16,
-                          t.ahead >= 0 ? t.ahead : 2);
+                          t.ahead >= 0 ? t.ahead : 1);
     };
-    StreamShape shape = shape_of(t.step > 0 ? t.step : 1);
-    if (t.step <= 0 && shape.ok)
-      shape = shape_of(tokens == 64 ? (shape.args.parts == 4 ? 4 : 2) : shape.args.parts == 4 ? 8 : 4);
+    // The longest stages of which two fit: what a stage costs besides its products counts for more than deep rings.
+    StreamShape shape = shape_of(t.step > 0 ? t.step : tokens == 64 ? 4 : 8);
+    for (int step = shape.args.step / 2; t.step <= 0 && !shape.ok && step > 0; step /= 2) shape = shape_of(step);
     if (!shape.ok) continue;
-    if (t.stagger >= 0) shape.args.stagger = t.stagger;
     const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
     const int64_t passes = (tiles + shape.args.pass_tiles - 1) / shape.args.pass_tiles;
-    const int64_t cost =
-        shape.args.slice * (tiles * args.unit_bytes + passes * p.m * kA16Cols * 2 * 5 / 8) + (log2 > 0 ? 35000 : 0);
+    const int64_t bytes = shape.args.slice * (tiles * args.unit_bytes + passes * p.m * kA16Cols * 2 * 5 / 8);
+    const int64_t units = passes * ((shape.args.slice + shape.args.parts - 1) / shape.args.parts);
+    const int64_t multiplied = units * (tokens == 16 ? 13000 : tokens == 32 ? 15000 : 19500);
+    const int64_t joins = (log2 > 0 ? 35000 : 0) + (shape.args.parts > 1 ? 40000 : 0);
+    const int64_t cost = (bytes > multiplied ? bytes : multiplied) + joins;
     if (!best.ok || cost < best_cost) best = shape, best_cost = cost;
   }
   return best;
 }
 
-/// Tokens of a wgmma tile: the least time by tiles a block times a tile's nanoseconds a unit of K, as measured on an
-/// H200 (README.md).
-constexpr int qmatmul_cuda_wgmma_tokens(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
-  if (p.arithmetic == Arithmetic::kF16) return 128;  // the only instance
-  if (p.tuning.tokens == 64 || p.tuning.tokens == 128 || p.tuning.tokens == 256) return p.tuning.tokens;
-  int best = 64;
-  int64_t best_cost = 0;
-  for (int tokens : {64, 128, 256}) {
-    const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
-    const int64_t waves = (tiles + caps.sms - 1) / caps.sms;
-    const int64_t cost = waves * (tokens == 64 ? 320 : tokens == 128 ? 460 : 750);
-    if (best_cost == 0 || cost <= best_cost) best = tokens, best_cost = cost;
-  }
-  return best;
+/// Nanoseconds that a unit of K of a tile takes.
+struct WgmmaCost {
+  int tokens, splits, ns;
+};
+/// A tile of 128 rows: its tokens, and the blocks of a cluster that share its K.
+struct WgmmaTile {
+  int tokens = 64, splits = 1;
+};
+
+/// Whether every cluster has one tile, every block some of K, and the ring (`smem` bytes) room for the tile's sums.
+constexpr bool qmatmul_cuda_wgmma_fits(const DeviceCaps& caps, const QmatmulCudaProblem& p, const WgmmaTile& tile,
+                                       int smem) {
+  if (tile.splits < 2 || tile.splits > 4 || !caps.has(Feature::kCluster)) return false;
+  const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tile.tokens - 1) / tile.tokens);
+  const int step = wgmma_step(tile.tokens), units = static_cast<int>(a16_units(p.k));
+  const int slice = ((units + tile.splits - 1) / tile.splits + step - 1) / step * step;
+  // A tenth of the SMs may stay out of reach of clusters of three and four.
+  const bool fits = tiles * tile.splits <= (tile.splits == 2 ? caps.sms : caps.sms / 11 * 10) &&
+                    tile.tokens * (kWgmmaRows + 4) * 4 <= smem;
+  return fits && slice * (tile.splits - 1) < units;
 }
 
-/// Blocks that share the K of a tile: what a tuning asks for, where every cluster then has one tile, every block some
-/// of K, and the ring room for the tile's sums; else 1. Not timed yet, so nothing takes more by itself.
-constexpr int qmatmul_cuda_wgmma_splits(const DeviceCaps& caps, const QmatmulCudaProblem& p, int tokens, int smem) {
-  const int splits = p.tuning.wgmma_splits;
-  if (splits < 2 || splits > 4 || !caps.has(Feature::kCluster)) return 1;
-  const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
-  const int step = wgmma_step(tokens), units = static_cast<int>(a16_units(p.k));
-  const int slice = ((units + splits - 1) / splits + step - 1) / step * step;
-  // A tenth of the SMs may stay out of reach of clusters of three and four.
-  const bool fits =
-      tiles * splits <= (splits == 2 ? caps.sms : caps.sms / 11 * 10) && tokens * (kWgmmaRows + 4) * 4 <= smem;
-  return fits && slice * (splits - 1) < units ? splits : 1;
+/// The least time by tiles a block times a tile's nanoseconds a unit of K, as measured on an H200 (README.md). Two
+/// blocks on one tile win there alone where that fills a part which tiles of 128 tokens would leave half empty.
+constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
+  const QmatmulCudaTuning& t = p.tuning;
+  if (p.arithmetic == Arithmetic::kF16) return {128, t.wgmma_splits > 0 ? t.wgmma_splits : 1};  // the only instance
+  const bool free = t.tokens != 64 && t.tokens != 128 && t.tokens != 256;
+  WgmmaTile best;
+  int64_t best_cost = 0;
+  for (const auto& [tokens, splits, ns] : {WgmmaCost{64, 1, 320}, {128, 1, 460}, {256, 1, 750}, {256, 2, 450}}) {
+    const WgmmaTile tile{tokens, t.wgmma_splits > 0 ? t.wgmma_splits : splits};
+    if (!free && tokens != t.tokens) continue;
+    if (t.wgmma_splits > 0 && splits > 1) continue;
+    if (splits > 1 && (tokens / 2 >= p.m || !qmatmul_cuda_wgmma_fits(caps, p, tile, caps.smem_optin - 1024))) continue;
+    const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
+    const int64_t cost = (splits > 1 ? 1 : (tiles + caps.sms - 1) / caps.sms) * ns;
+    if (best_cost == 0 || cost <= best_cost) best = tile, best_cost = cost;
+  }
+  return best;
 }
 
 /// Why `arm` does not compute `p` here; null when it can. Reasons are for people.
@@ -240,13 +253,6 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
     if (arm == QmatmulCudaArm::kFewPlain && p.format.bits == 8)
       return "it has no 8-bit instance: its rings would not fit into 64 KiB";
     if (arm == QmatmulCudaArm::kFewPlain && !caps.has(Feature::kLdmatrix)) return "it needs m16n8k8 products (7.5)";
-    if (arm == QmatmulCudaArm::kFewStream) {
-      if (p.kind != WeightKind::kAffine) return "it has no instance for float codes";
-      if (!caps.has(Feature::kBulkCopy | Feature::kCluster)) return "it needs bulk copies and clusters (9.0)";
-      if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
-      if (free && p.m < x.few_stream_from) return "keeping x in shared memory is taken to be faster";
-      return qmatmul_cuda_stream(caps, p, arm).ok ? nullptr : "no such ring fits into a block's shared memory";
-    }
     if (!qmatmul_cuda_few(caps, p, arm).ok) return "x and the rings do not fit into a block's shared memory";
     return nullptr;
   }
@@ -260,8 +266,8 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
       if (p.m > kStreamTokens) return "it takes at most 64 tokens";
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
       if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
-      if (free && p.m > x.stream_upto) return "tiles of 128 rows are taken to be faster until it has been timed";
-      return qmatmul_cuda_stream(caps, p, arm).ok ? nullptr : "no such tile, or no such ring fits into shared memory";
+      if (free && p.m > x.stream_upto) return "tiles of 128 rows are faster at this many tokens";
+      return qmatmul_cuda_stream(caps, p).ok ? nullptr : "no such tile, or no such ring fits into shared memory";
     case QmatmulCudaArm::kWgmma:
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
       if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";

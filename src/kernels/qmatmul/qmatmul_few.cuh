@@ -51,88 +51,84 @@ GALVANI_DEVICE FewRange few_range(const QmatmulFewArgs& a, int warp) {
   return r;
 }
 
-/// Starts the copy of x's slice to shared memory; 16-bit elements, zeros up to whole units.
-template <typename T, bool kBulkCopy>
-GALVANI_DEVICE void few_start_x(const QmatmulFewArgs& a, const FewRange& r, unsigned char* smem) {
-  const QmatmulArgs& p = a.p;
-  const int k0 = r.k0 * kA16Cols, padded = r.units * kA16Cols, real = min(padded, p.k - k0);
-  const T* x = static_cast<const T*>(p.x) + k0;
-  if (kBulkCopy && p.x_aligned) {
-    const unsigned barrier = shared_address(smem + a.barrier_at);
-    if (p.m == 1) {
-      if (threadIdx.x == 0) {
-        barrier_arrive_expect(barrier, static_cast<unsigned>(real) * 2u);
-        bulk_copy(shared_address(smem + a.x_at), x, static_cast<unsigned>(real) * 2u, barrier);
-      }
-    } else if (threadIdx.x < kWarp) {
-      // In pieces, each block from a different place on: all blocks want the same bytes at the same time, and one part
-      // of the L2 would have to serve them all.
-      constexpr int kPiece = 1024;  // elements
-      if (threadIdx.x == 0) barrier_arrive_expect(barrier, static_cast<unsigned>(p.m * real) * 2u);
-      __syncwarp();
-      const int pieces = (real + kPiece - 1) / kPiece;
-      // Lane = token + 8 · residue of the piece: no division by a number known only at run time.
-      const int m = static_cast<int>((threadIdx.x + blockIdx.x) % 8);
-      for (int i = threadIdx.x / 8; m < p.m && i < (pieces + 3) / 4 * 4; i += 4) {
-        const int turned = (i ^ static_cast<int>(blockIdx.x >> 3 & 3));  // among neighbours of four
-        const int first = turned * kPiece;
-        if (first < real)
-          bulk_copy(shared_address(smem + a.x_at + m * a.x_row + first * 2), x + m * p.x_stride + first,
-                    static_cast<unsigned>(min(kPiece, real - first)) * 2u, barrier);
-      }
-    }
-    for (int i = threadIdx.x; real < padded && i < p.m * kA16Cols; i += kFewThreads) {
-      const int at = padded - kA16Cols + i % kA16Cols;
-      if (at >= real) reinterpret_cast<T*>(smem + a.x_at + i / kA16Cols * a.x_row)[at] = T(0.0f);
-    }
-  } else if (p.x_aligned && real == padded) {
-    for (int m = 0; m < p.m; ++m)
-      for (int i = threadIdx.x; i < padded / 8; i += kFewThreads)
-        reinterpret_cast<uint4*>(smem + a.x_at + m * a.x_row)[i] =
-            reinterpret_cast<const uint4*>(x + m * p.x_stride)[i];
-  } else {
-    for (int m = 0; m < p.m; ++m)
-      for (int i = threadIdx.x; i < padded; i += kFewThreads)
-        reinterpret_cast<T*>(smem + a.x_at + m * a.x_row)[i] = i < real ? x[m * p.x_stride + i] : T(0.0f);
-  }
+/// The sum of 8 elements, in the order that every way to x's sums keeps.
+template <typename T>
+GALVANI_DEVICE float few_sum_8(const uint4& v) {
+  const float2 e = unpack2<T>(v.x), f = unpack2<T>(v.y), g = unpack2<T>(v.z), h = unpack2<T>(v.w);
+  return ((e.x + e.y) + (f.x + f.y)) + ((g.x + g.y) + (h.x + h.y));
 }
 
-/// Waits for x. Ends with a block barrier.
-template <bool kBulkCopy>
-GALVANI_DEVICE void few_wait_x(const QmatmulFewArgs& a, unsigned char* smem) {
-  if (kBulkCopy && a.p.x_aligned) barrier_wait(shared_address(smem + a.barrier_at), 0);
-  __syncthreads();
-}
-
-/// Waits for x and adds it up by subgroup: sums[subgroup][8·kTiles tokens]. Ends with a block barrier.
-template <typename T, int kTiles, bool kBulkCopy>
-GALVANI_DEVICE void few_sum_x(const QmatmulFewArgs& a, const FewRange& r, unsigned char* smem) {
+/// x's slice to shared memory (16-bit elements, zeros up to `units` units), with the sums of its subgroups where kSums:
+/// sums[subgroup][kStride tokens]. Plain loads, although 9.0 has better ones: a bulk copy would queue behind the
+/// weights' in the same engine, and what a thread loads it can add up on the way. `between` runs when the first loads
+/// are on their way. Ends with a block barrier.
+template <typename T, bool kSums, int kStride, typename Between>
+GALVANI_DEVICE void few_load_x(const QmatmulFewArgs& a, const FewRange& r, int units, unsigned char* smem,
+                               const Between& between) {
   const QmatmulArgs& p = a.p;
-  if (kBulkCopy && p.x_aligned) barrier_wait(shared_address(smem + a.barrier_at), 0);
-  if (!kBulkCopy || !p.x_aligned || r.units * kA16Cols > p.k - r.k0 * kA16Cols) __syncthreads();
-  // A thread adds one k16 step of one token; the steps of a subgroup are neighbouring lanes. Whole units, so a multiple
-  // of four steps: groups of lanes never straddle two tokens.
+  const int k0 = r.k0 * kA16Cols, padded = units * kA16Cols, real = min(r.units * kA16Cols, p.k - k0);
+  const int pieces = padded / 8;
+  const T* const x = static_cast<const T*>(p.x) + k0;
   float* const sums = reinterpret_cast<float*>(smem + a.sum_at);
-  const int steps = r.units * 4, log2 = p.subgroups == 1 ? 2 : p.subgroups == 2 ? 1 : 0, total = p.m * steps;
-  int m = 0, step = static_cast<int>(threadIdx.x);
-  for (int i = static_cast<int>(threadIdx.x); i < (total + kWarp - 1) / kWarp * kWarp; i += kFewThreads) {
-    while (step >= steps) step -= steps, ++m;
-    float sum = 0.0f;
-    if (i < total) {
-      const uint4* const x = reinterpret_cast<const uint4*>(smem + a.x_at + m * a.x_row) + 2 * step;
-      const uint4 v[2] = {x[0], x[1]};
+  // Neighbouring lanes of a subgroup: 2, 4 or 8. Whole units, so lanes of a subgroup are always of one token.
+  const int log2 = p.subgroups == 1 ? 3 : p.subgroups == 2 ? 2 : 1;
+  const auto add = [&](float sum, int m, int piece, bool here) {
+    sum += __shfl_xor_sync(kFullMask, sum, 1);
+    if (log2 >= 2) sum += __shfl_xor_sync(kFullMask, sum, 2);
+    if (log2 == 3) sum += __shfl_xor_sync(kFullMask, sum, 4);
+    if (here && (piece & ((1 << log2) - 1)) == 0) sums[(piece >> log2) * kStride + m] = sum;
+  };
+  // All blocks want the same bytes at the same time, and one part of the L2 would have to serve them all: each begins
+  // elsewhere. No division: a step is at most a few tokens.
+  int m = static_cast<int>(blockIdx.x >> 3) & 7;
+  while (m >= p.m) m -= p.m;
+  int piece = static_cast<int>(threadIdx.x + (blockIdx.x & 7) * (pieces / 8 & ~7));
+  const auto settle = [&] {
+    while (piece >= pieces) piece -= pieces, m = m + 1 == p.m ? 0 : m + 1;
+  };
+  settle();
+  const int total = p.m * pieces;
+  if (p.x_aligned) {
+    constexpr int kBatch = 8;
+    for (int base = 0; base < total; base += kFewThreads * kBatch) {
+      uint4 v[kBatch];
+      int ms[kBatch], at[kBatch];
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float2 e = unpack2<T>(v[j].x), f = unpack2<T>(v[j].y), g = unpack2<T>(v[j].z), h = unpack2<T>(v[j].w);
-        sum += ((e.x + e.y) + (f.x + f.y)) + ((g.x + g.y) + (h.x + h.y));
+      for (int u = 0; u < kBatch; ++u) {
+        const bool here = base + u * kFewThreads + static_cast<int>(threadIdx.x) < total;
+        v[u] = make_uint4(0, 0, 0, 0);
+        ms[u] = m, at[u] = here ? piece : -1;
+        if (here && piece * 8 < real) v[u] = *reinterpret_cast<const uint4*>(x + m * p.x_stride + piece * 8);
+        piece += kFewThreads;
+        settle();
+      }
+      if (base == 0) between();
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (base + u * kFewThreads >= total) break;
+        if (at[u] >= 0) *reinterpret_cast<uint4*>(smem + a.x_at + ms[u] * a.x_row + at[u] * 16) = v[u];
+        if constexpr (kSums) add(few_sum_8<T>(v[u]), ms[u], at[u], at[u] >= 0);
       }
     }
-    if (log2 >= 1) sum += __shfl_xor_sync(kFullMask, sum, 1);
-    if (log2 == 2) sum += __shfl_xor_sync(kFullMask, sum, 2);
-    if (i < total && (step & ((1 << log2) - 1)) == 0) sums[(step >> log2) * 8 * kTiles + m] = sum;
-    step += kFewThreads;
+    __syncthreads();
+    return;
   }
+  between();
+  for (int token = 0; token < p.m; ++token)
+    for (int i = static_cast<int>(threadIdx.x); i < padded; i += kFewThreads)
+      reinterpret_cast<T*>(smem + a.x_at + token * a.x_row)[i] = i < real ? x[token * p.x_stride + i] : T(0.0f);
   __syncthreads();
+  if constexpr (kSums) {
+    for (int base = 0; base < total; base += kFewThreads) {
+      const bool here = base + static_cast<int>(threadIdx.x) < total;
+      float sum = 0.0f;
+      if (here) sum = few_sum_8<T>(*reinterpret_cast<const uint4*>(smem + a.x_at + m * a.x_row + piece * 16));
+      add(sum, m, piece, here);
+      piece += kFewThreads;
+      settle();
+    }
+    __syncthreads();
+  }
 }
 
 /// kCount units in registers: out += scale · (codes · x) + bias · Σx for the tile's rows g, g + 8 and tokens 2t, 2t
@@ -238,7 +234,7 @@ struct FewRing {
       : from(a.p.w +
              (static_cast<long long>(r.tile0 + r.first) * a.p.units + r.k0 + r.first_chunk * kChunk) * a.p.unit_bytes),
         slots(shared_address(smem) + warp * a.stages * kChunk * a.p.unit_bytes),
-        barriers(shared_address(smem + a.barrier_at + 8) + warp * a.stages * 8),
+        barriers(shared_address(smem + a.barrier_at) + warp * a.stages * 8),
         left(r.end - r.begin),
         in_tile(r.chunks - r.first_chunk),
         chunks(r.chunks),
@@ -429,27 +425,25 @@ __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_few(const QmatmulFewAr
   const FewRange r = few_range(a, warp);
   FewRing<kCopy, kFewChunk> ring(a, r, smem, warp);
   if constexpr (kBulk) {
-    if (lane <= a.stages) {
-      if (lane < a.stages) barrier_init(ring.barriers + lane * 8, 1);
-      if (warp == 0 && lane == a.stages) barrier_init(shared_address(smem + a.barrier_at), 1);
+    if (lane < a.stages) {
+      barrier_init(ring.barriers + lane * 8, 1);
       fence_barrier_init();
     }
-    __syncthreads();
+    __syncwarp();
   }
-  // Weights wait for nobody, x for the kernel before; but x must not queue behind all of the weights.
+  // Weights wait for nobody, x for the kernel before.
   for (int s = 0; s < a.ahead; ++s) ring.fetch(s, lane);
-  dependency_wait();
   dependency_release();
-  few_start_x<T, kBulk>(a, r, smem);
-  for (int s = a.ahead; s < a.stages; ++s) ring.fetch(s, lane);
+  dependency_wait();
+  few_load_x<T, !a16_is_float(kBits), 8 * kTiles>(a, r, r.units, smem, [&] {
+    for (int s = a.ahead; s < a.stages; ++s) ring.fetch(s, lane);
+  });
   if constexpr (a16_is_float(kBits)) {
-    few_wait_x<kBulk>(a, smem);
     if (kBits == kA16E4M3 || a.p.subgroups == 2)
       few_walk<kBits, T, kTiles, 2, false>(a, r, ring, smem, warp, lane);
     else if constexpr (kBits == kA16E2M1)
       few_walk<kBits, T, kTiles, 4, false>(a, r, ring, smem, warp, lane);
   } else {
-    few_sum_x<T, kTiles, kBulk>(a, r, smem);
     const auto walk = [&]<bool kWide>() {
       if (a.p.subgroups == 1)
         few_walk<kBits, T, kTiles, 1, kWide>(a, r, ring, smem, warp, lane);

@@ -9,56 +9,50 @@
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
-/// Zeros behind what the copy of x brings, up to whole chunks and through the zero rows. Before the first block
-/// barrier.
+/// The zero rows, and zeros behind the chunks of a slice that is shorter than the others. Before the barrier that ends
+/// few_load_x, which fills whole chunks.
 template <typename T, int kChunk>
 GALVANI_DEVICE void one_fill_zeros(const QmatmulFewArgs& a, const FewRange& r, unsigned char* smem) {
-  const int real = min(r.units * kA16Cols, a.p.k - r.k0 * kA16Cols);
+  const int filled = r.chunks * kChunk * kA16Cols;
   const int end = (a.zero_at - a.x_at + few_zero_bytes(kChunk)) / 2;
   T* const x = reinterpret_cast<T*>(smem + a.x_at);
-  for (int i = real + static_cast<int>(threadIdx.x); i < end; i += kFewThreads) x[i] = T(0.0f);
+  for (int i = filled + static_cast<int>(threadIdx.x); i < end; i += kFewThreads) x[i] = T(0.0f);
 }
 
-template <typename T>
-GALVANI_DEVICE void one_start_x(const QmatmulFewArgs& a, const FewRange& r, unsigned char* smem) {
-  const int k0 = r.k0 * kA16Cols, real = min(r.units * kA16Cols, a.p.k - k0);
-  const T* const from = static_cast<const T*>(a.p.x) + k0;
-  if (a.p.x_aligned) {
-    if (threadIdx.x == 0) {
-      const unsigned barrier = shared_address(smem + a.barrier_at), bytes = static_cast<unsigned>(real) * 2u;
-      barrier_arrive_expect(barrier, bytes);
-      bulk_copy(shared_address(smem + a.x_at), from, bytes, barrier);
-    }
-  } else {
-    T* const x = reinterpret_cast<T*>(smem + a.x_at);
-    for (int i = static_cast<int>(threadIdx.x); i < real; i += kFewThreads) x[i] = from[i];
-  }
-}
-
-/// Waits for x and adds it up by subgroup, zeros for the groups behind it. Ends with a block barrier.
-template <typename T, int kChunk>
-GALVANI_DEVICE void one_sum_x(const QmatmulFewArgs& a, const FewRange& r, unsigned char* smem) {
-  if (a.p.x_aligned)
-    barrier_wait(shared_address(smem + a.barrier_at), 0);
-  else
-    __syncthreads();
-  // A thread adds one k16 step; the steps of a subgroup are neighbouring lanes.
+/// few_load_x for one token, in little code: what follows the wait is on the path of every step. Whole chunks; ends
+/// with a block barrier.
+template <typename T, int kChunk, typename Between>
+GALVANI_DEVICE void one_load_x(const QmatmulFewArgs& a, const FewRange& r, unsigned char* smem,
+                               const Between& between) {
+  const int real = min(r.units * kA16Cols, a.p.k - r.k0 * kA16Cols), pieces = r.chunks * kChunk * (kA16Cols / 8);
+  const T* const x = static_cast<const T*>(a.p.x) + r.k0 * kA16Cols;
   float* const sums = reinterpret_cast<float*>(smem + a.sum_at);
-  const int steps = r.chunks * kChunk * 4, log2 = a.p.subgroups == 1 ? 2 : a.p.subgroups == 2 ? 1 : 0;
-  for (int step = static_cast<int>(threadIdx.x); step < (steps + kWarp - 1) / kWarp * kWarp; step += kFewThreads) {
-    float sum = 0.0f;
-    if (step < steps) {
-      const uint4* const x = reinterpret_cast<const uint4*>(smem + a.x_at) + 2 * step;
-      const uint4 v[2] = {x[0], x[1]};
+  const int log2 = a.p.subgroups == 1 ? 3 : a.p.subgroups == 2 ? 2 : 1;  // lanes of a subgroup: 8, 4 or 2
+  // Blocks begin at different eighths, in whole subgroups; else one part of the L2 would have to serve them all.
+  const int turn = static_cast<int>(blockIdx.x & 7) * (pieces / 8 & ~7), thread = static_cast<int>(threadIdx.x);
+  const auto piece_of = [&](int at) { return at + turn < pieces ? at + turn : at + turn - pieces; };
+  constexpr int kBatch = 4;
+  for (int base = 0; base < pieces; base += kFewThreads * kBatch) {
+    uint4 v[kBatch];
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float2 e = unpack2<T>(v[j].x), f = unpack2<T>(v[j].y), g = unpack2<T>(v[j].z), h = unpack2<T>(v[j].w);
-        sum += ((e.x + e.y) + (f.x + f.y)) + ((g.x + g.y) + (h.x + h.y));
-      }
+    for (int u = 0; u < kBatch; ++u) {
+      const int at = base + u * kFewThreads + thread, piece = piece_of(at);
+      v[u] = make_uint4(0, 0, 0, 0);
+      if (at < pieces && piece * 8 < real) v[u] = *reinterpret_cast<const uint4*>(x + piece * 8);
     }
-    if (log2 >= 1) sum += __shfl_xor_sync(kFullMask, sum, 1);
-    if (log2 == 2) sum += __shfl_xor_sync(kFullMask, sum, 2);
-    if (step < steps && (step & ((1 << log2) - 1)) == 0) sums[step >> log2] = sum;
+    if (base == 0) between();
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const int at = base + u * kFewThreads + thread, piece = piece_of(at);
+      if (base + u * kFewThreads >= pieces) break;
+      float sum = few_sum_8<T>(v[u]);
+      sum += __shfl_xor_sync(kFullMask, sum, 1);
+      if (log2 >= 2) sum += __shfl_xor_sync(kFullMask, sum, 2);
+      if (log2 == 3) sum += __shfl_xor_sync(kFullMask, sum, 4);
+      if (at >= pieces) continue;
+      *reinterpret_cast<uint4*>(smem + a.x_at + piece * 16) = v[u];
+      if ((piece & ((1 << log2) - 1)) == 0) sums[piece >> log2] = sum;
+    }
   }
   __syncthreads();
 }
@@ -214,20 +208,23 @@ __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_one(const QmatmulFewAr
   const int warp = threadIdx.x / kWarp, lane = lane_id();
   const FewRange r = few_range(a, warp);
   FewRing<FewCopy::kBulk, kChunk> ring(a, r, smem, warp);
-  if (lane <= a.stages) {
-    if (lane < a.stages) barrier_init(ring.barriers + lane * 8, 1);
-    if (warp == 0 && lane == a.stages) barrier_init(shared_address(smem + a.barrier_at), 1);
+  if (lane < a.stages) {
+    barrier_init(ring.barriers + lane * 8, 1);
     fence_barrier_init();
   }
-  one_fill_zeros<T, kChunk>(a, r, smem);
-  __syncthreads();
-  // Weights wait for nobody, x for the kernel before; but x must not queue behind all of the weights.
+  __syncwarp();
+  // Weights wait for nobody, x for the kernel before.
   for (int s = 0; s < a.ahead; ++s) ring.fetch(s, lane);
-  dependency_wait();
   dependency_release();
-  one_start_x<T>(a, r, smem);
-  for (int s = a.ahead; s < a.stages; ++s) ring.fetch(s, lane);
-  one_sum_x<T, kChunk>(a, r, smem);
+  one_fill_zeros<T, kChunk>(a, r, smem);
+  dependency_wait();
+  const auto fetch_rest = [&] {
+    for (int s = a.ahead; s < a.stages; ++s) ring.fetch(s, lane);
+  };
+  if (a.p.x_aligned)
+    one_load_x<T, kChunk>(a, r, smem, fetch_rest);
+  else
+    few_load_x<T, true, 1>(a, r, r.chunks * kChunk, smem, fetch_rest);
   const auto walk = [&]<A16Scale kScale>() {
     if (a.p.subgroups == 1)
       one_walk<kBits, T, 1, kScale, kChunk>(a, r, ring, smem, warp, lane);

@@ -6,11 +6,9 @@
 // stages (a few units along k of all row tiles, and x's tiles of the same columns in 128-byte-swizzled rows) is the
 // block's. A block with few row tiles lets its warpgroups share the units of a stage, and a cluster may share K; both
 // add in fixed order, so that the order of every sum follows from the shape and the grid alone.
-// Two ways to multiply: wgmma with weights rounded once to x's type (9.0a; 16, 32, 64 tokens), and m16n8k16 with codes
-// as they are, scale and bias on f32 sums (8 tokens).
+// Products are wgmma's, with weights rounded once to x's type.
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/copy.cuh"
-#include "kernels/common/mma.cuh"
 #include "kernels/common/wgmma.cuh"
 #include "kernels/qmatmul/a16_dequant.cuh"
 #include "kernels/qmatmul/qmatmul_store.cuh"
@@ -21,7 +19,6 @@ struct StreamRange {
   int tile0, tiles;  ///< row tiles of this block's cluster
   int k0, units;     ///< this block's slice of K, in units
   int rank, count;   ///< of the cluster; stages of the slice
-  int first;         ///< stage of the slice that comes first
 };
 GALVANI_DEVICE StreamRange stream_range(const QmatmulStreamArgs& a) {
   StreamRange r;
@@ -32,8 +29,6 @@ GALVANI_DEVICE StreamRange stream_range(const QmatmulStreamArgs& a) {
   r.k0 = a.slice * r.rank;
   r.units = min(a.slice, a.p.units - r.k0);
   r.count = (r.units + a.step - 1) / a.step;
-  // All blocks want x's columns in the same order; beginning together they would ask one part of the L2 for them.
-  r.first = a.stagger ? group * 5 % r.count : 0;
   return r;
 }
 
@@ -57,11 +52,6 @@ struct StreamProducer {
   StreamRing ring;
   int lane;
 
-  /// Where the `i`-th stage of a pass lies in the slice, and its units.
-  GALVANI_DEVICE int unit_of(int i) const {
-    const int at = r.first + i;
-    return (at < r.count ? at : at - r.count) * a.step;
-  }
   GALVANI_DEVICE int pass_tiles(int pass) const { return min(a.pass_tiles, r.tiles - pass * a.pass_tiles); }
 
   GALVANI_DEVICE void weights(int pass, int unit, int count, unsigned to, unsigned barrier) const {
@@ -87,7 +77,7 @@ struct StreamProducer {
     // Weights wait for nobody, x for the kernel before.
     const int ahead = min(a.ahead, r.count);
     for (int i = 0; i < ahead; ++i) {
-      const int unit = unit_of(i), count = min(a.step, r.units - unit);
+      const int unit = i * a.step, count = min(a.step, r.units - unit);
       expect(0, count, ring.full + i * 8);
       weights(0, unit, count, smem + i * a.stage_bytes, ring.full + i * 8);
     }
@@ -95,7 +85,7 @@ struct StreamProducer {
     dependency_release();
     for (int pass = 0; pass < passes; ++pass) {
       for (int i = 0; i < r.count; ++i) {
-        const int unit = unit_of(i), count = min(a.step, r.units - unit);
+        const int unit = i * a.step, count = min(a.step, r.units - unit);
         const unsigned barrier = ring.full + ring.stage * 8, to = smem + ring.stage * a.stage_bytes;
         const bool begun = pass == 0 && i < ahead;
         if (!begun) {
@@ -127,12 +117,12 @@ GALVANI_DEVICE StreamRole stream_role(const QmatmulStreamArgs& a, int warp) {
 }
 
 /// k16 steps 2·kPair and 2·kPair + 1 of a unit: fragments, then their products, while the pair before is under way.
-/// kSub: subgroups of a unit, 0 = any number, read again at each step. Nothing here may branch: between two products
-/// ptxas would then wait for each (C7513).
+/// kSub: subgroups of a unit, 0 = any number, read again at each step. Nothing may branch between two products that are
+/// not waited for: ptxas would wait for each (C7513).
 template <int kPair, int kBits, typename T, int kTokens, int kSub, A16Scale kScale, bool kNative>
 GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, const A16Codes<kBits, T>& codes,
                                       A16WeightScales<T, kNative>& scales, unsigned (&fragments)[2][2][4],
-                                      float (&acc)[kTokens / 2], unsigned long long x, int lane) {
+                                      float (&acc)[kTokens / 2], unsigned long long x, bool mine, int lane) {
   constexpr int kFirst = 2 * kPair, kSecond = kFirst + 1;
   const auto load_scales = [&]<int kStep>() {
     if constexpr (kStep * kSub % 4 == 0)
@@ -140,31 +130,34 @@ GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, 
                   lane);
   };
   wgmma_wait<1>();
-  load_scales.template operator()<kFirst>();
-  a16_weights<kFirst>(fragments[kPair][0], codes, scales);
-  load_scales.template operator()<kSecond>();
-  a16_weights<kSecond>(fragments[kPair][1], codes, scales);
+  // A warp without a row tile multiplies what is there, for a warpgroup multiplies as one; 64 tokens lose by the
+  // branch.
+  if (kTokens == 64 || mine) {
+    load_scales.template operator()<kFirst>();
+    a16_weights<kFirst>(fragments[kPair][0], codes, scales);
+    load_scales.template operator()<kSecond>();
+    a16_weights<kSecond>(fragments[kPair][1], codes, scales);
+  }
   wgmma_fence();
   wgmma<T, kTokens>(acc, fragments[kPair][0], x + 2 * kFirst, 1);
   wgmma<T, kTokens>(acc, fragments[kPair][1], x + 2 * kSecond, 1);
   wgmma_commit();
 }
 
-/// A pass by wgmma. A warp without a row tile of its own doubles another's: a warpgroup multiplies as one.
+/// A pass by wgmma. mine: the warp has a row tile of its own.
 template <int kBits, typename T, int kTokens, int kSub, A16Scale kScale>
 GALVANI_DEVICE void stream_wgmma_pass(const QmatmulStreamArgs& a, const StreamRange& r, const unsigned char* smem,
-                                      StreamRing& ring, int tile, int part, float (&acc)[kTokens / 2]) {
+                                      StreamRing& ring, int tile, bool mine, int part, float (&acc)[kTokens / 2]) {
   constexpr bool kNative = kScale == (kIsBf16Type<T> ? A16Scale::kBF16 : A16Scale::kF16);
   constexpr int kXBytes = kTokens * 128;
   const int unit_bytes = kSub == 0 ? a.p.unit_bytes : a16_word_bytes(kBits) + kA16Rows * kSub * a16_pair_bytes(kScale);
   const int lane = lane_id();
-  unsigned fragments[2][2][4];
+  unsigned fragments[2][2][4] = {};
   A16WeightScales<T, kNative> scales;
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i) acc[i] = 0.0f;
-  for (int i = 0, at = r.first; i < r.count; ++i) {
-    const int count = min(a.step, r.units - at * a.step);
-    if (++at == r.count) at = 0;
+  for (int i = 0; i < r.count; ++i) {
+    const int count = min(a.step, r.units - i * a.step);
     const unsigned char* const x = smem + ring.stage * a.stage_bytes;
     const unsigned char* const w = x + a.step * (kXBytes + tile * unit_bytes);
     barrier_wait(ring.full + ring.stage * 8, ring.phase);
@@ -175,68 +168,11 @@ GALVANI_DEVICE void stream_wgmma_pass(const QmatmulStreamArgs& a, const StreamRa
       codes.load(unit, lane);
       const unsigned long long descriptor = wgmma_descriptor(shared_address(x + u * kXBytes));
       stream_wgmma_pair<0, kBits, T, kTokens, kSub, kScale>(unit, a.p.subgroups, codes, scales, fragments, acc,
-                                                            descriptor, lane);
+                                                            descriptor, mine, lane);
       stream_wgmma_pair<1, kBits, T, kTokens, kSub, kScale>(unit, a.p.subgroups, codes, scales, fragments, acc,
-                                                            descriptor, lane);
+                                                            descriptor, mine, lane);
     }
     wgmma_wait<0>();
-    if (lane == 0) barrier_arrive(ring.empty + ring.stage * 8);
-    ring.next(a.stages);
-  }
-}
-
-/// A pass by m16n8k16, up to 8 tokens: codes as they are. x's sums come from products with ones, in the place where
-/// they are needed.
-template <int kBits, typename T, int kSub, A16Scale kScale>
-GALVANI_DEVICE void stream_exact_pass(const QmatmulStreamArgs& a, const StreamRange& r, const unsigned char* smem,
-                                      StreamRing& ring, int tile, int part, bool mine, float (&out)[4]) {
-  constexpr int kXBytes = 8 * 128, kPairs = a16_word_bytes(kBits), kPairBytes = a16_pair_bytes(kScale);
-  constexpr int kUnitBytes = kPairs + kA16Rows * kSub * kPairBytes;
-  constexpr unsigned kOne = kIsBf16Type<T> ? 0x3f803f80u : 0x3c003c00u;
-  const int lane = lane_id();
-  const unsigned row = lane % 8, x_lane = row * 128 + ((lane / 8 ^ row) * 16);
-  const unsigned ones[4] = {kOne, kOne, kOne, kOne};
-  out[0] = out[1] = out[2] = out[3] = 0.0f;
-  for (int i = 0, at = r.first; i < r.count; ++i) {
-    const int count = min(a.step, r.units - at * a.step);
-    if (++at == r.count) at = 0;
-    const unsigned char* const stage = smem + ring.stage * a.stage_bytes;
-    const unsigned char* const w = stage + a.step * (kXBytes + tile * kUnitBytes);
-    const unsigned x_at = shared_address(stage) + x_lane;
-    barrier_wait(ring.full + ring.stage * 8, ring.phase);
-#pragma unroll 2
-    for (int u = mine ? part : count; u < count; u += a.parts) {
-      A16Codes<kBits, T> codes;
-      codes.load(w + u * kUnitBytes, lane);
-      const unsigned char* const pairs = w + u * kUnitBytes + kPairs + lane / 4 * 2 * kPairBytes;
-      unsigned low[4], high[4];
-      ldmatrix_x4(low, x_at + u * kXBytes);
-      ldmatrix_x4(high, (x_at + u * kXBytes) ^ 64u);
-      float acc[kSub][4] = {}, sum[kSub][4] = {};
-      const auto step = [&]<int kStep>() {
-        unsigned fragment[4];
-        a16_fragment<kStep>(fragment, codes);
-        const unsigned b[2] = {kStep < 2 ? low[kStep % 2 * 2] : high[kStep % 2 * 2],
-                               kStep < 2 ? low[kStep % 2 * 2 + 1] : high[kStep % 2 * 2 + 1]};
-        mma_m16n8k16<T>(acc[kStep * kSub / 4], fragment, b);
-        mma_m16n8k16<T>(sum[kStep * kSub / 4], ones, b);
-      };
-      step.template operator()<0>();
-      step.template operator()<1>();
-      step.template operator()<2>();
-      step.template operator()<3>();
-#pragma unroll
-      for (int s = 0; s < kSub; ++s) {
-        const A16Scales sc = a16_scales<kScale>(pairs + s * kA16Rows * kPairBytes);
-        const float bias0 = fmaf(-A16Codes<kBits, T>::offset(0), sc.scale[0], sc.bias[0]);
-        const float bias1 = fmaf(-A16Codes<kBits, T>::offset(1), sc.scale[1], sc.bias[1]);
-        out[0] = fmaf(sc.scale[0], acc[s][0], fmaf(bias0, sum[s][0], out[0]));
-        out[1] = fmaf(sc.scale[0], acc[s][1], fmaf(bias0, sum[s][1], out[1]));
-        out[2] = fmaf(sc.scale[1], acc[s][2], fmaf(bias1, sum[s][0], out[2]));
-        out[3] = fmaf(sc.scale[1], acc[s][3], fmaf(bias1, sum[s][1], out[3]));
-      }
-    }
-    __syncwarp();
     if (lane == 0) barrier_arrive(ring.empty + ring.stage * 8);
     ring.next(a.stages);
   }
@@ -297,11 +233,10 @@ GALVANI_DEVICE void stream_join(const QmatmulStreamArgs& a, const StreamRange& r
   }
 }
 
-/// x: tensor map of [m, k] with boxes of 64 × kTokens, 128-byte swizzle, zeros outside. kExact: m16n8k16, 8 tokens.
-template <int kBits, typename T, int kTokens, A16Scale kScale, bool kExact>
+/// x: tensor map of [m, k] with boxes of 64 × kTokens, 128-byte swizzle, zeros outside.
+template <int kBits, typename T, int kTokens, A16Scale kScale>
 __global__ void __launch_bounds__(kStreamThreads, 1)
     qmatmul_stream(const QmatmulStreamArgs a, const __grid_constant__ TensorMap x) {
-  static_assert(!kExact || kTokens == 8);
   GALVANI_DYNAMIC_SHARED(unsigned char, smem, 1024);
   __shared__ __align__(8) unsigned long long barriers[2][kStreamMostStages];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -333,14 +268,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       const int tile = min(role.tile, tiles - 1);
       const auto walk = [&]<int kSub>() {
         float acc[kTokens / 2];
-        if constexpr (!kExact)
-          stream_wgmma_pass<kBits, T, kTokens, kSub, kScale>(a, r, smem, ring, tile, role.part, acc);
-        else if (a.p.scale == static_cast<int>(A16Scale::kBF16))
-          stream_exact_pass<kBits, T, kSub, A16Scale::kBF16>(a, r, smem, ring, tile, role.part, mine, acc);
-        else if (a.p.scale == static_cast<int>(A16Scale::kF16))
-          stream_exact_pass<kBits, T, kSub, A16Scale::kF16>(a, r, smem, ring, tile, role.part, mine, acc);
-        else
-          stream_exact_pass<kBits, T, kSub, A16Scale::kF32>(a, r, smem, ring, tile, role.part, mine, acc);
+        stream_wgmma_pass<kBits, T, kTokens, kSub, kScale>(a, r, smem, ring, tile, mine, role.part, acc);
         if (mine)
           stream_flush<T, kTokens>(a.p,
                                    join ? part + (role.part * a.pass_tiles + role.tile) * kTokens * kA16Rows : nullptr,
@@ -348,7 +276,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       };
       // ptxas gives every loop with wgmma registers of its own: scales are a template argument, and 64 tokens have one
       // loop for every group, or it would run out of them and wait for each product (C7512).
-      if constexpr (!kExact && kTokens > 32) {
+      if constexpr (kTokens > 32) {
         walk.template operator()<0>();
       } else {
         if (a.p.subgroups == 1)

@@ -7,7 +7,7 @@ using galvani::kernels::A16Scale;
 
 #define STREAM(bits, type, tokens, name, scale)                                      \
   GALVANI_KERNEL("qmatmul_stream_q" #bits "_" #type "_t" #tokens "_" #name "_sm90a", \
-                 (k::qmatmul_stream<bits, k::type, tokens, A16Scale::scale, false>), .threads = 544)
+                 (k::qmatmul_stream<bits, k::type, tokens, A16Scale::scale>), .threads = 544)
 #define STREAM_SCALES(bits, type, tokens) \
   STREAM(bits, type, tokens, bf16, kBF16), STREAM(bits, type, tokens, f16, kF16), STREAM(bits, type, tokens, f32, kF32)
 #define STREAM_BITS(bits) STREAM_SCALES(bits, bf16, 16), STREAM_SCALES(bits, bf16, 64), STREAM_SCALES(bits, f16, 64)
