@@ -105,13 +105,13 @@ exec::OpsOptions ops_options(const LoadOptions& options, Arithmetic arithmetic) 
 }
 
 /// The backend, once it is known to run the model; gpu < 0: the CPU.
-Result<std::unique_ptr<exec::Ops>> make_ops(const LoadOptions& options, Arithmetic arithmetic, int gpu) {
+Result<std::unique_ptr<exec::Ops>> make_ops(const LoadOptions& options, Arithmetic arithmetic, int gpu,
+                                            int64_t weight_bytes = 0) {
   if (gpu < 0) return exec::create_cpu_ops(ops_options(options, arithmetic));
-  // To be removed by whoever has run models_cuda_test with the real files (CONTRIBUTING.md: scripts/gpu-gate).
-  log_warn("on a GPU only small fixture models have been compared; check the text against --device cpu");
-  return exec::create_cuda_ops(
-      ops_options(options, arithmetic),
-      {.device = gpu, .trace_plan = options.trace_plan, .sync_every_launch = options.cuda_sync});
+  return exec::create_cuda_ops(ops_options(options, arithmetic), {.device = gpu,
+                                                                  .trace_plan = options.trace_plan,
+                                                                  .sync_every_launch = options.cuda_sync,
+                                                                  .weight_bytes = weight_bytes});
 }
 
 }  // namespace
@@ -163,8 +163,9 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
   info.times.map = FileMap::total_open_ms() - mapped_before;
   info.times.open = watch.lap_ms() - info.times.map;
   if (gpu >= 0) {
-    GALVANI_TRY_VOID(check_gpu_model(*runner->checkpoint_, identity.caps, choice, options.max_batch_tokens));
-    GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu));
+    GALVANI_TRY(const int64_t weight_bytes,
+                check_gpu_model(*runner->checkpoint_, identity.caps, choice, options.max_batch_tokens));
+    GALVANI_TRY(runner->ops_, make_ops(options, arithmetic, gpu, weight_bytes));
   }
   GALVANI_TRY(runner->model_, models::load_model(*runner->checkpoint_, *runner->ops_, options.progress));
   GALVANI_TRY_VOID(runner->ops_->finish_load());
@@ -215,6 +216,7 @@ LoadTimes Runner::load_times() const {
   const exec::LoadCosts costs = ops_->load_costs();
   times.upload = costs.upload_ms;
   times.upload_bytes = costs.upload_bytes;
+  times.upload_memory = costs.memory_ms, times.upload_reading = costs.reading_ms, times.upload_link = costs.link_ms;
   times.graph = costs.graph_ms;
   return times;
 }
