@@ -71,6 +71,15 @@ class CudaUploader : public testing::TestWithParam<int> {
     EXPECT_TRUE(opened.has_value()) << opened.error().message;
     return *opened;
   }
+  /// Uploading fails with this, by finish() at the latest.
+  void expect_failure(const quant::MatrixPtr& matrix, ErrorCode code, const char* words) {
+    auto uploader = Uploader::create(stream_).value();
+    const auto table = upload_table(uploader, matrix);
+    const Status done = table.has_value() ? uploader.finish() : Status(tl::unexpected<Error>(table.error()));
+    ASSERT_FALSE(done.has_value());
+    EXPECT_EQ(done.error().code, code);
+    EXPECT_NE(done.error().message.find(words), std::string::npos) << done.error().message;
+  }
   std::vector<std::byte> back(const void* device, size_t bytes) {
     std::vector<std::byte> host(bytes);
     EXPECT_TRUE(stream_.to_host(host.data(), device, bytes).has_value());
@@ -155,13 +164,7 @@ TEST_P(CudaUploader, ADamagedScaleIsNamedByFinishAtTheLatest) {
   const int64_t rows = 8200, cols = 2048;
   const auto checkpoint = files(rows, cols, 8111);
   const quant::MatrixPtr affine = checkpoint->matrix("m", rows, cols).value();
-  auto uploader = Uploader::create(stream_).value();
-  const auto table = upload_table(uploader, affine);
-  const Status done = table.has_value() ? uploader.finish() : Status(tl::unexpected<Error>(table.error()));
-  ASSERT_FALSE(done.has_value());
-  EXPECT_EQ(done.error().code, ErrorCode::kCorrupt);
-  EXPECT_NE(done.error().message.find("m: the scale of row 8111, group 0 is not a finite number"), std::string::npos)
-      << done.error().message;
+  expect_failure(affine, ErrorCode::kCorrupt, "m: the scale of row 8111, group 0 is not a finite number");
 }
 
 TEST_P(CudaUploader, AFileThatBecomesShorterIsAnError) {
@@ -169,13 +172,7 @@ TEST_P(CudaUploader, AFileThatBecomesShorterIsAnError) {
   const auto checkpoint = files(rows, cols);
   const quant::MatrixPtr dense = checkpoint->matrix("d", rows, cols).value();
   fs::resize_file(folder_ / "model.safetensors", 100000);
-  auto uploader = Uploader::create(stream_).value();
-  const auto table = upload_table(uploader, dense);
-  const Status done = table.has_value() ? uploader.finish() : Status(tl::unexpected<Error>(table.error()));
-  ASSERT_FALSE(done.has_value());
-  EXPECT_EQ(done.error().code, ErrorCode::kIo);
-  EXPECT_NE(done.error().message.find("do not change a model file while it is loaded"), std::string::npos)
-      << done.error().message;
+  expect_failure(dense, ErrorCode::kIo, "do not change a model file while it is loaded");
 }
 
 // Pieces on their way when everything ends: nothing hangs, nothing is written afterwards.
