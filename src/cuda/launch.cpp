@@ -16,7 +16,7 @@ Status poison(Stream& stream, const Kernel& kernel, const LaunchConfig& config) 
   return {};
 }
 
-int attributes_of(const LaunchConfig& config, cudaLaunchAttribute (&attributes)[3]) {
+int attributes_of(const LaunchConfig& config, cudaLaunchAttribute (&attributes)[4]) {
   int count = 0;
   const Dim3 cluster = config.cluster;
   if (cluster.x * cluster.y * cluster.z > 1) {
@@ -25,6 +25,11 @@ int attributes_of(const LaunchConfig& config, cudaLaunchAttribute (&attributes)[
     attribute.val.clusterDim.x = cluster.x;
     attribute.val.clusterDim.y = cluster.y;
     attribute.val.clusterDim.z = cluster.z;
+  }
+  if (config.cooperative) {
+    cudaLaunchAttribute& attribute = attributes[count++];
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
   }
   if (config.dependent_launch) {
     cudaLaunchAttribute& attribute = attributes[count++];
@@ -53,6 +58,32 @@ Status set_carveout([[maybe_unused]] const Kernel& kernel, [[maybe_unused]] cons
   return {};
 }
 
+/// A cooperative launch: the runtime would only say that it is too large. Also during a capture.
+Status check_resident(const Kernel& kernel, const LaunchConfig& config) {
+  CudaDevice& device = kernel.device();
+  const RelaxedCapture relaxed;
+  int supported = 0, blocks = 0;
+  GALVANI_CUDA_TRY(device, cudaDeviceGetAttribute(&supported, cudaDevAttrCooperativeLaunch, device.index()),
+                   "launch of {}", kernel.name());
+  if (supported == 0)
+    return fail(ErrorCode::kUnsupported,
+                "launch of {}: {} has no cooperative launches, so its blocks cannot wait for "
+                "each other",
+                kernel.name(), device.name());
+  const auto threads = static_cast<int>(config.block.x * config.block.y * config.block.z);
+  GALVANI_CUDA_TRY(device,
+                   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.entry().function, threads,
+                                                                 static_cast<size_t>(config.dynamic_smem)),
+                   "launch of {}", kernel.name());
+  const uint64_t grid = uint64_t{config.grid.x} * config.grid.y * config.grid.z;
+  const auto fit = static_cast<uint64_t>(blocks) * static_cast<uint64_t>(device.caps().sms);
+  if (grid <= fit) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              "launch of {}: a cooperative grid of {} blocks; {} holds {} at once ({} multiprocessors, {} blocks of {} "
+              "threads and {} bytes of dynamic shared memory on each)",
+              kernel.name(), grid, device.name(), fit, device.caps().sms, blocks, threads, config.dynamic_smem);
+}
+
 }  // namespace
 
 Status launch_erased(Stream& stream, const Kernel& kernel, const LaunchConfig& config, const std::type_info& signature,
@@ -69,9 +100,10 @@ Status launch_erased(Stream& stream, const Kernel& kernel, const LaunchConfig& c
   GALVANI_TRY_VOID(kernel.opt_in(config.dynamic_smem));
   GALVANI_TRY_VOID(device.make_current());
   GALVANI_TRY_VOID(set_carveout(kernel, config));
+  if (config.cooperative) GALVANI_TRY_VOID(check_resident(kernel, config));
   if (device.options().poison) GALVANI_TRY_VOID(poison(stream, kernel, config));
 
-  cudaLaunchAttribute attributes[3];
+  cudaLaunchAttribute attributes[4];
   cudaLaunchConfig_t launch{};
   launch.gridDim = dims(config.grid), launch.blockDim = dims(config.block);
   launch.dynamicSmemBytes = static_cast<size_t>(config.dynamic_smem);

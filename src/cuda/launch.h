@@ -29,6 +29,7 @@ struct LaunchConfig {
   int dynamic_smem = 0;            ///< bytes; opted in when above the static limit
   Dim3 cluster;                    ///< blocks of a cluster; {1,1,1} = none
   bool dependent_launch = false;   ///< may start before the kernel before it ends (it calls griddepcontrol.wait)
+  bool cooperative = false;        ///< all blocks run at once (they wait for each other); refused if they do not fit
   int smem_carveout_percent = -1;  ///< share of L1 wanted as shared memory; -1 = the driver's choice
   std::array<Output, 4> outputs{};
 };

@@ -45,6 +45,7 @@ Status validate_launch(const Kernel& kernel, const LaunchConfig& config, const s
   if (size == 0 || size > kMaxCluster || grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
     return refuse(fmt::format("the cluster is {} in a grid of {}; at most {} blocks, and it must divide the grid",
                               dims(cluster), dims(grid), kMaxCluster));
+  if (size > 1 && config.cooperative) return refuse("a cooperative launch in clusters is not there");
   const auto image = parse_cuda_image(kernel.arch());
   const Features features = image ? features_of(*image) : Features();
   if ((size > 1 && !features.has(Feature::kCluster)) ||

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -13,9 +15,11 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "emulated_gpu/fiber.h"
+#include "emulated_gpu/grid.h"
 
 namespace galvani::emulated {
 
@@ -60,6 +64,8 @@ struct ThreadState {
   void* stack_pointer = nullptr;
   const char* waits_for = nullptr;
   bool ended = false;
+  const unsigned* polled = nullptr;  // its last poll, if it has met nobody since
+  unsigned polled_value = 0;
   std::unique_ptr<Asynchronous> asynchronous;
 };
 
@@ -106,6 +112,22 @@ struct BlockState {
 
 namespace {
 
+/// What the machines of a cooperative launch share.
+struct Grid {
+  std::mutex mutex;
+  std::condition_variable changed;
+  unsigned running = 0;  // machines whose block has not ended
+  unsigned idle = 0;     // of those: with threads that poll and no others that could go on
+  uint64_t epoch = 0;    // changes when idle machines are to look again; `idle` is 0 then
+  int quiet = 0;         // how often in a row all were idle and looked again for nothing
+  bool failed = false, deadlock = false;
+};
+struct Poller {
+  ThreadState* thread;
+  const unsigned* counter;
+  unsigned value;
+};
+
 /// What one operating system thread runs: the blocks of one cluster at a time.
 struct Machine {
   std::vector<FiberStack> stacks;
@@ -116,6 +138,9 @@ struct Machine {
   std::string error;
   Barrier cluster;
   int live = 0;
+  Grid* grid = nullptr;  // of a cooperative launch
+  std::vector<Poller> pollers;
+  bool progressed = false;  // a thread has met others since this machine was idle
 };
 // A pointer, since a thread_local with a constructor is asked for it at every use.
 thread_local Machine* machine = nullptr;
@@ -125,6 +150,12 @@ Asynchronous& under_way() {
   auto& mine = self().asynchronous;
   if (mine == nullptr) mine = std::make_unique<Asynchronous>();
   return *mine;
+}
+
+/// The calling thread meets others: whoever polls between two such steps may be in a loop.
+void step() {
+  self().polled = nullptr;
+  machine->progressed = true;
 }
 
 void resume(ThreadState& thread, void** from) {
@@ -177,6 +208,7 @@ bool complete(Warp& warp, int i, unsigned own) {
 
 void end_thread() {
   ThreadState& mine = self();
+  step();
   BlockState& block = *mine.block;
   mine.ended = true;
   --block.live, --machine->live;
@@ -216,6 +248,59 @@ std::string stuck() {
   return fmt::format("the threads wait for each other (block ({}, {}, {})): {}", at.x, at.y, at.z, text);
 }
 
+// --- cooperative launches ---
+
+unsigned read_counter(const unsigned* counter) {
+  return std::atomic_ref<unsigned>(*const_cast<unsigned*>(counter)).load(std::memory_order_acquire);
+}
+
+/// With the grid's mutex.
+void all_look_again(Grid& grid) {
+  grid.idle = 0;
+  ++grid.epoch;
+  grid.changed.notify_all();
+}
+
+/// All machines are idle: memory may have been changed by more than arrivals, and a poll need not be in a loop, so all
+/// look once more, some times. With the grid's mutex.
+void all_are_idle(Grid& grid) {
+  constexpr int kMostQuiet = 16;
+  grid.deadlock = ++grid.quiet > kMostQuiet;
+  all_look_again(grid);
+}
+
+/// Only threads that poll can go on here: makes them ready again when there may be something to see. False: the launch
+/// has failed, or never will go on (grid.deadlock).
+bool wait_for_other_blocks() {
+  Machine& mine = *machine;
+  Grid& grid = *mine.grid;
+  std::unique_lock lock(grid.mutex);
+  if (mine.progressed) grid.quiet = 0;
+  mine.progressed = false;
+  const auto changed = [](const Poller& p) { return read_counter(p.counter) != p.value; };
+  if (std::any_of(mine.pollers.begin(), mine.pollers.end(), changed)) {
+    grid.quiet = 0;
+  } else if (!grid.failed && !grid.deadlock) {
+    const uint64_t epoch = grid.epoch;
+    if (++grid.idle == grid.running)
+      all_are_idle(grid);
+    else
+      grid.changed.wait(lock, [&] { return grid.epoch != epoch; });
+  }
+  for (const Poller& poller : mine.pollers) mine.ready.push_back(poller.thread);
+  mine.pollers.clear();
+  return !grid.failed && !grid.deadlock;
+}
+
+/// This machine's block has ended, `well` or not.
+void leave_grid(Grid& grid, bool well) {
+  const std::lock_guard lock(grid.mutex);
+  --grid.running;
+  if (!well && !grid.deadlock) grid.failed = true;
+  if (grid.failed) all_look_again(grid);
+  if (grid.running > 0 && grid.idle == grid.running) all_are_idle(grid);
+}
+
 Index3 position(unsigned linear, Index3 extent) {
   return {linear % extent.x, linear / extent.x % extent.y, linear / (extent.x * extent.y)};
 }
@@ -245,6 +330,7 @@ void set_up_block(BlockState& block, const Launch& launch, Index3 at, unsigned r
     thread.block = &block;
     thread.waits_for = nullptr;
     thread.ended = false;
+    thread.polled = nullptr;
     thread.asynchronous.reset();
     thread.who = {.thread = position(t, launch.block),
                   .block = at,
@@ -257,14 +343,15 @@ void set_up_block(BlockState& block, const Launch& launch, Index3 at, unsigned r
   }
 }
 
-/// One cluster from start to end. Empty: all went well.
-std::string run_cluster(const Launch& launch, unsigned cluster) {
+/// One cluster from start to end, on `own`. Empty: all went well, or others of its grid failed.
+std::string run_cluster(const Launch& launch, unsigned cluster, Machine& own, Grid* grid) {
   const Index3 clusters = {launch.grid.x / launch.cluster.x, launch.grid.y / launch.cluster.y,
                            launch.grid.z / launch.cluster.z};
   const Index3 at = position(cluster, clusters);
   const unsigned blocks = volume(launch.cluster), threads = volume(launch.block);
-  static thread_local Machine own;
   machine = &own;
+  machine->grid = grid;
+  machine->pollers.clear();
   machine->blocks.resize(blocks);
   machine->ready.clear();
   machine->error.clear();
@@ -284,7 +371,12 @@ std::string run_cluster(const Launch& launch, unsigned cluster) {
   }
   if (options().reversed) std::reverse(machine->ready.begin(), machine->ready.end());
   while (machine->error.empty() && machine->live > 0) {
-    if (machine->ready.empty()) return stuck();
+    if (machine->ready.empty()) {
+      if (machine->pollers.empty()) return stuck();
+      std::string text = stuck();  // before those who poll count as ready
+      if (!wait_for_other_blocks()) return grid->deadlock ? text : "";
+      continue;
+    }
     ThreadState* next = machine->ready.front();
     machine->ready.pop_front();
     resume(*next, &machine->scheduler);
@@ -356,6 +448,7 @@ const Options& options() {
 void fault(const std::string& what) { throw Fault{what}; }
 
 void barrier(int id, int threads) {
+  step();
   BlockState& block = *self().block;
   Barrier& b = block.barriers[static_cast<size_t>(id)];
   if (b.arrived > 0 && b.needed != threads)
@@ -366,6 +459,7 @@ void barrier(int id, int threads) {
 }
 
 void collective(unsigned mask, const char* what, void* argument, Together together) {
+  step();
   ThreadState& mine = self();
   Warp& warp = mine.block->warps[static_cast<size_t>(mine.who.warp)];
   const unsigned bit = 1u << mine.who.lane;
@@ -499,12 +593,63 @@ std::string run(const Launch& launch) {
       const std::lock_guard lock(mutex);
       if (error_at < c) continue;
     }
-    std::string found = run_cluster(launch, static_cast<unsigned>(c));
+    static thread_local Machine own;
+    std::string found = run_cluster(launch, static_cast<unsigned>(c), own, nullptr);
     if (found.empty()) continue;
     const std::lock_guard lock(mutex);
     if (c < error_at) error = std::move(found), error_at = c;
   }
   return error;
+}
+
+void grid_arrive_add(unsigned* counter) {
+  step();
+  std::atomic_ref<unsigned>(*counter).fetch_add(1, std::memory_order_release);
+  if (machine->grid == nullptr) return;
+  const std::lock_guard lock(machine->grid->mutex);
+  machine->grid->quiet = 0;
+  all_look_again(*machine->grid);
+}
+
+unsigned grid_poll(const unsigned* counter) {
+  if (machine->grid == nullptr)
+    fault("grid_poll in a launch that is not cooperative: who is to arrive need not be running");
+  ThreadState& mine = self();
+  unsigned value = read_counter(counter);
+  if (mine.polled == counter && mine.polled_value == value) {
+    machine->pollers.push_back({&mine, counter, value});
+    mine.waits_for = "a poll of a counter";
+    leave();
+    mine.waits_for = nullptr;
+    value = read_counter(counter);
+  }
+  mine.polled = counter, mine.polled_value = value;
+  return value;
+}
+
+std::string run_cooperative(const Launch& launch) {
+  const unsigned blocks = volume(launch.grid), threads = blocks * volume(launch.block);
+  if (volume(launch.cluster) != 1) return "a cooperative launch in clusters is not emulated";
+  if (threads > kMostCooperativeThreads)
+    return fmt::format("a cooperative launch of {} threads; the emulated GPU runs at most {} at once", threads,
+                       kMostCooperativeThreads);
+  static std::vector<std::unique_ptr<Machine>> machines;  // one launch at a time
+  while (machines.size() < blocks) machines.push_back(std::make_unique<Machine>());
+  Grid grid;
+  grid.running = blocks;
+  std::vector<std::string> errors(blocks);
+  std::vector<std::thread> workers;
+  for (unsigned b = 0; b < blocks; ++b) {
+    const unsigned block = options().reversed ? blocks - 1 - b : b;
+    workers.emplace_back([&launch, &grid, &errors, block] {
+      errors[block] = run_cluster(launch, block, *machines[block], &grid);
+      leave_grid(grid, errors[block].empty());
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  for (std::string& error : errors)
+    if (!error.empty()) return std::move(error);
+  return "";
 }
 
 }  // namespace galvani::emulated

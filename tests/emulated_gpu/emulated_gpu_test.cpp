@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 #include <vector>
+
+#include "emulated_gpu/grid.h"
 
 namespace galvani::emulated {
 namespace {
@@ -177,6 +180,99 @@ TEST(EmulatedGpu, ClustersSeeEachOthersSharedMemory) {
                      }}),
             "");
   EXPECT_EQ(got, (std::vector<unsigned>{101, 102, 103, 100, 105, 106, 107, 104}));
+}
+
+// A barrier over the grid as kernels/common/grid_barrier.cuh builds it (grid_barrier_test runs that one).
+void grid_sync(unsigned* counter, unsigned& target) {
+  target += gridDim.x;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    grid_arrive_add(counter);
+    while (static_cast<int>(grid_poll(counter) - target) < 0) {
+    }
+  }
+  __syncthreads();
+}
+
+// How many values of other blocks a block found that were not of the round before.
+int stale_values(bool with_barrier) {
+  constexpr unsigned kBlocks = 4, kThreads = 64;
+  constexpr int kRounds = 5;
+  std::vector<int> values(2 * kBlocks * kThreads, -1);
+  unsigned counter = 0;
+  std::atomic<int> stale = 0;
+  const std::string error =
+      run_cooperative({.grid = {kBlocks, 1, 1}, .block = {kThreads, 1, 1}, .cluster = {}, .body = [&] {
+                         unsigned target = 0;
+                         for (int round = 0; round < kRounds; ++round) {
+                           int* const now = &values[static_cast<size_t>(round) % 2 * kBlocks * kThreads];
+                           // Whoever does not wait for the last block is long past it.
+                           if (blockIdx.x == kBlocks - 1 && threadIdx.x == 0)
+                             std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                           now[blockIdx.x * kThreads + threadIdx.x] = round;
+                           if (with_barrier)
+                             grid_sync(&counter, target);
+                           else
+                             __syncthreads();
+                           for (unsigned other = 0; other < kBlocks; ++other)
+                             stale += now[other * kThreads + (threadIdx.x + 1) % kThreads] != round;
+                         }
+                       }});
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(counter, with_barrier ? kRounds * kBlocks : 0);
+  return stale;
+}
+
+TEST(EmulatedGpu, BlocksOfACooperativeLaunchWaitForEachOther) {
+  EXPECT_EQ(stale_values(true), 0);
+  EXPECT_GT(stale_values(false), 0);
+}
+
+// Polls that are no loop, and a value that nobody announces, are no dead end.
+TEST(EmulatedGpu, APollMaySeeTheSameValueTwice) {
+  unsigned flag = 0, quiet = 0;
+  const std::string error = run_cooperative({.grid = {2, 1, 1}, .block = {2, 1, 1}, .cluster = {}, .body = [&] {
+                                               if (blockIdx.x == 0) {
+                                                 if (threadIdx.x == 0) grid_arrive_add(&flag);
+                                                 while (grid_poll(&quiet) == 0) {
+                                                 }
+                                                 return;
+                                               }
+                                               for (int i = 0; i < 3; ++i)
+                                                 while (grid_poll(&flag) == 0) {
+                                                 }
+                                               atomicAdd(&quiet, 1u);
+                                             }});
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(quiet, 2u);
+}
+
+TEST(EmulatedGpu, AGridThatWaitsForEverIsAnError) {
+  unsigned counter = 0;
+  const std::string missing = run_cooperative({.grid = {3, 1, 1}, .block = {64, 1, 1}, .cluster = {}, .body = [&] {
+                                                 unsigned target = 0;
+                                                 grid_sync(&counter, target);
+                                                 if (blockIdx.x == 1) return;
+                                                 grid_sync(&counter, target);
+                                               }});
+  EXPECT_NE(missing.find("wait for each other (block (0, 0, 0))"), std::string::npos) << missing;
+  EXPECT_NE(missing.find("1 at a poll of a counter"), std::string::npos) << missing;
+  EXPECT_NE(missing.find("63 at a barrier"), std::string::npos) << missing;
+  EXPECT_EQ(counter, 5u);
+
+  // A block that fails ends the others, and its error is the launch's.
+  counter = 0;
+  const std::string trap = run_cooperative({.grid = {3, 1, 1}, .block = {64, 1, 1}, .cluster = {}, .body = [&] {
+                                              if (blockIdx.x == 2 && threadIdx.x == 5) __trap();
+                                              unsigned target = 0;
+                                              grid_sync(&counter, target);
+                                            }});
+  EXPECT_EQ(trap, "block (2, 0, 0), thread (5, 0, 0): trap");
+
+  const std::string alone = run_block(1, [&] { (void)grid_poll(&counter); });
+  EXPECT_NE(alone.find("not cooperative"), std::string::npos) << alone;
+  const std::string many = run_cooperative({.grid = {132, 1, 1}, .block = {512, 1, 1}, .cluster = {}, .body = [] {}});
+  EXPECT_NE(many.find("67584 threads"), std::string::npos) << many;
 }
 
 TEST(EmulatedGpu, RoundingToOddLosesNothing) {

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -17,6 +18,7 @@
 
 #include "device/parts.h"
 #include "emulated_gpu/block.h"
+#include "emulated_gpu/grid.h"
 #include "emulated_gpu/kernels.h"
 
 using Work = std::function<void()>;
@@ -254,14 +256,34 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return runtime().sticky; }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (part() == nullptr || device != 0) return cudaErrorInvalidDevice;
+  if (attribute != cudaDevAttrCooperativeLaunch) return cudaErrorInvalidValue;
+  return *value = 1, cudaSuccess;
+}
+/// By threads and dynamic shared memory; registers and static shared memory are not known here.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads,
+                                                          size_t dynamic_shared) {
+  if (part() == nullptr) return cudaErrorNoDevice;
+  if (threads < 1 || threads > 1024) return cudaErrorInvalidValue;
+  const galvani::DeviceCaps& caps = part()->caps;
+  constexpr int kReserved = 1024, kMostBlocks = 32;
+  const int by_memory = caps.smem_per_sm / (static_cast<int>(dynamic_shared) + kReserved);
+  *blocks = std::min({caps.max_threads_per_sm / ((threads + 31) / 32 * 32), by_memory, kMostBlocks});
+  return cudaSuccess;
+}
+
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
   Launch launch{.grid = index(config->gridDim), .block = index(config->blockDim), .cluster = {}, .body = {}};
   launch.dynamic_shared = config->dynamicSmemBytes;
-  for (unsigned i = 0; i < config->numAttrs; ++i)
+  bool cooperative = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    cooperative |= config->attrs[i].id == cudaLaunchAttributeCooperative && config->attrs[i].val.cooperative != 0;
     if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
       const auto& cluster = config->attrs[i].val.clusterDim;
       launch.cluster = {cluster.x, cluster.y, cluster.z};
     }
+  }
   const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
   if (threads == 0 || threads > 1024 || launch.grid.x * launch.grid.y * launch.grid.z == 0)
     return cudaErrorInvalidConfiguration;
@@ -271,10 +293,10 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     if (found == runtime().kernels.end()) return cudaErrorInvalidDeviceFunction;
     launch.body = found->second.bind(function, arguments);
   }
-  return stream_work(config->stream, [launch] {
+  return stream_work(config->stream, [launch, cooperative] {
     if (runtime().sticky != cudaSuccess) return;
     const std::lock_guard lock(runtime().launches);
-    const std::string error = run(launch);
+    const std::string error = cooperative ? run_cooperative(launch) : run(launch);
     if (error.empty()) return;
     std::fprintf(stderr, "emulated GPU: %s\n", error.c_str());
     runtime().sticky = cudaErrorLaunchFailure;

@@ -54,6 +54,8 @@ struct cudaDeviceProp {
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaSetDevice(int device);
+enum cudaDeviceAttr { cudaDevAttrCooperativeLaunch };
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
@@ -123,9 +125,12 @@ enum cudaFuncAttribute {
 };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function);
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int threads,
+                                                          size_t dynamic_shared);
 
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeClusterDimension,
+  cudaLaunchAttributeCooperative,
   cudaLaunchAttributeProgrammaticStreamSerialization,
   cudaLaunchAttributePreferredSharedMemoryCarveout,
 };
@@ -135,6 +140,7 @@ struct cudaLaunchAttribute {
     struct {
       unsigned x, y, z;
     } clusterDim;
+    int cooperative;
     int programmaticStreamSerializationAllowed;
     unsigned sharedMemCarveout;
   } val;
