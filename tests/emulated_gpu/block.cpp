@@ -4,158 +4,34 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string_view>
-#include <thread>
 #include <vector>
 
-#include "emulated_gpu/fiber.h"
-#include "emulated_gpu/grid.h"
+#include "emulated_gpu/machine.h"
 
 namespace galvani::emulated {
 
 thread_local Thread* current_thread = nullptr;
+constinit thread_local Machine* machine = nullptr;
 
 namespace {
 
 constexpr unsigned kSharedBase = 1024;          // where the dynamic window begins, so that 0 is never an address
 constexpr unsigned kStaticMiddle = 0xa0000000;  // __shared__ variables are thread_local; this is the anchor's address
 constexpr size_t kAlign = 1024;
-constexpr int kBarriers = 16;
 thread_local char static_anchor;
 
-struct Fault {
-  std::string what;
-};
-
-struct Copy {
-  unsigned to;
-  const void* from;
-  int bytes;
-};
-struct WgmmaOperation {
-  std::vector<std::byte> argument;
-  Together run;
-};
-
-}  // namespace
-
-struct BlockState;
-
-/// What a thread has under way; most never have anything.
-struct Asynchronous {
-  std::vector<Copy> copies;
-  std::deque<std::vector<Copy>> copy_groups;
-  std::vector<WgmmaOperation> wgmmas;
-  std::deque<std::vector<WgmmaOperation>> wgmma_groups;
-};
-struct ThreadState {
-  Thread who;
-  BlockState* block = nullptr;
-  void* stack_pointer = nullptr;
-  const char* waits_for = nullptr;
-  bool ended = false;
-  const unsigned* polled = nullptr;  // its last poll, if it has met nobody since
-  unsigned polled_value = 0;
-  std::unique_ptr<Asynchronous> asynchronous;
-};
-
-namespace {
-
-struct Barrier {
-  int arrived = 0, needed = 0;
-  std::vector<ThreadState*> waiting;
-};
-struct Pending {
-  unsigned mask, arrived;
-  Together together;
-  std::array<void*, 32> lanes;
-};
-struct Warp {
-  unsigned ended = 0;  // lanes, those that never were included
-  int count = 0;       // of `pending`; one, unless the lanes have gone different ways
-  std::array<Pending, 32> pending;
-  ThreadState* threads = nullptr;
-};
-struct MBarrier {
-  int count = 0, pending = 0;
-  int64_t bytes = 0;  // expected and not yet there
-  unsigned phase = 0;
-  std::vector<std::pair<unsigned, std::function<void()>>> copies;
-  std::vector<ThreadState*> waiting;
-};
-struct FreeMemory {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
-}  // namespace
-
-struct BlockState {
-  unsigned rank = 0;
-  int live = 0;
-  std::unique_ptr<void, FreeMemory> shared;
-  size_t shared_bytes = 0;
-  std::array<Barrier, kBarriers> barriers;
-  std::vector<Warp> warps;
-  std::map<unsigned, MBarrier> mbarriers;
-  std::vector<ThreadState> threads;
-};
-
-namespace {
-
-/// What the machines of a cooperative launch share.
-struct Grid {
-  std::mutex mutex;
-  std::condition_variable changed;
-  unsigned running = 0;  // machines whose block has not ended
-  unsigned idle = 0;     // of those: with threads that poll and no others that could go on
-  uint64_t epoch = 0;    // changes when idle machines are to look again; `idle` is 0 then
-  int quiet = 0;         // how often in a row all were idle and looked again for nothing
-  bool failed = false, deadlock = false;
-};
-struct Poller {
-  ThreadState* thread;
-  const unsigned* counter;
-  unsigned value;
-};
-
-/// What one operating system thread runs: the blocks of one cluster at a time.
-struct Machine {
-  std::vector<FiberStack> stacks;
-  std::vector<BlockState> blocks;
-  std::deque<ThreadState*> ready;
-  void* scheduler = nullptr;
-  const std::function<void()>* body = nullptr;
-  std::string error;
-  Barrier cluster;
-  int live = 0;
-  Grid* grid = nullptr;  // of a cooperative launch
-  std::vector<Poller> pollers;
-  bool progressed = false;  // a thread has met others since this machine was idle
-};
-// A pointer, since a thread_local with a constructor is asked for it at every use.
-thread_local Machine* machine = nullptr;
-
-ThreadState& self() { return *current_thread->state; }
 Asynchronous& under_way() {
   auto& mine = self().asynchronous;
   if (mine == nullptr) mine = std::make_unique<Asynchronous>();
   return *mine;
-}
-
-/// The calling thread meets others: whoever polls between two such steps may be in a loop.
-void step() {
-  self().polled = nullptr;
-  machine->progressed = true;
 }
 
 void resume(ThreadState& thread, void** from) {
@@ -163,7 +39,8 @@ void resume(ThreadState& thread, void** from) {
   galvani_emulated_switch(from, thread.stack_pointer);
 }
 
-/// To whoever is ready; to the scheduler if nobody is.
+}  // namespace
+
 void leave() {
   ThreadState& mine = self();
   if (machine->ready.empty() || !machine->error.empty()) {
@@ -174,6 +51,8 @@ void leave() {
   machine->ready.pop_front();
   if (next != &mine) resume(*next, &mine.stack_pointer);
 }
+
+namespace {
 
 void wait(const char* what, std::vector<ThreadState*>& queue) {
   ThreadState& mine = self();
@@ -248,63 +127,9 @@ std::string stuck() {
   return fmt::format("the threads wait for each other (block ({}, {}, {})): {}", at.x, at.y, at.z, text);
 }
 
-// --- cooperative launches ---
-
-unsigned read_counter(const unsigned* counter) {
-  return std::atomic_ref<unsigned>(*const_cast<unsigned*>(counter)).load(std::memory_order_acquire);
-}
-
-/// With the grid's mutex.
-void all_look_again(Grid& grid) {
-  grid.idle = 0;
-  ++grid.epoch;
-  grid.changed.notify_all();
-}
-
-/// All machines are idle: memory may have been changed by more than arrivals, and a poll need not be in a loop, so all
-/// look once more, some times. With the grid's mutex.
-void all_are_idle(Grid& grid) {
-  constexpr int kMostQuiet = 16;
-  grid.deadlock = ++grid.quiet > kMostQuiet;
-  all_look_again(grid);
-}
-
-/// Only threads that poll can go on here: makes them ready again when there may be something to see. False: the launch
-/// has failed, or never will go on (grid.deadlock).
-bool wait_for_other_blocks() {
-  Machine& mine = *machine;
-  Grid& grid = *mine.grid;
-  std::unique_lock lock(grid.mutex);
-  if (mine.progressed) grid.quiet = 0;
-  mine.progressed = false;
-  const auto changed = [](const Poller& p) { return read_counter(p.counter) != p.value; };
-  if (std::any_of(mine.pollers.begin(), mine.pollers.end(), changed)) {
-    grid.quiet = 0;
-  } else if (!grid.failed && !grid.deadlock) {
-    const uint64_t epoch = grid.epoch;
-    if (++grid.idle == grid.running)
-      all_are_idle(grid);
-    else
-      grid.changed.wait(lock, [&] { return grid.epoch != epoch; });
-  }
-  for (const Poller& poller : mine.pollers) mine.ready.push_back(poller.thread);
-  mine.pollers.clear();
-  return !grid.failed && !grid.deadlock;
-}
-
-/// This machine's block has ended, `well` or not.
-void leave_grid(Grid& grid, bool well) {
-  const std::lock_guard lock(grid.mutex);
-  --grid.running;
-  if (!well && !grid.deadlock) grid.failed = true;
-  if (grid.failed) all_look_again(grid);
-  if (grid.running > 0 && grid.idle == grid.running) all_are_idle(grid);
-}
-
 Index3 position(unsigned linear, Index3 extent) {
   return {linear % extent.x, linear / extent.x % extent.y, linear / (extent.x * extent.y)};
 }
-unsigned volume(Index3 i) { return i.x * i.y * i.z; }
 
 /// `block` may have been another block before: what it holds is used again.
 void set_up_block(BlockState& block, const Launch& launch, Index3 at, unsigned rank) {
@@ -343,7 +168,8 @@ void set_up_block(BlockState& block, const Launch& launch, Index3 at, unsigned r
   }
 }
 
-/// One cluster from start to end, on `own`. Empty: all went well, or others of its grid failed.
+}  // namespace
+
 std::string run_cluster(const Launch& launch, unsigned cluster, Machine& own, Grid* grid) {
   const Index3 clusters = {launch.grid.x / launch.cluster.x, launch.grid.y / launch.cluster.y,
                            launch.grid.z / launch.cluster.z};
@@ -384,6 +210,8 @@ std::string run_cluster(const Launch& launch, unsigned cluster, Machine& own, Gr
   current_thread = nullptr;
   return machine->error;
 }
+
+namespace {
 
 void copy_now(const Copy& copy) {
   auto* to = static_cast<char*>(shared_pointer(copy.to, 16));
@@ -600,56 +428,6 @@ std::string run(const Launch& launch) {
     if (c < error_at) error = std::move(found), error_at = c;
   }
   return error;
-}
-
-void grid_arrive_add(unsigned* counter) {
-  step();
-  std::atomic_ref<unsigned>(*counter).fetch_add(1, std::memory_order_release);
-  if (machine->grid == nullptr) return;
-  const std::lock_guard lock(machine->grid->mutex);
-  machine->grid->quiet = 0;
-  all_look_again(*machine->grid);
-}
-
-unsigned grid_poll(const unsigned* counter) {
-  if (machine->grid == nullptr)
-    fault("grid_poll in a launch that is not cooperative: who is to arrive need not be running");
-  ThreadState& mine = self();
-  unsigned value = read_counter(counter);
-  if (mine.polled == counter && mine.polled_value == value) {
-    machine->pollers.push_back({&mine, counter, value});
-    mine.waits_for = "a poll of a counter";
-    leave();
-    mine.waits_for = nullptr;
-    value = read_counter(counter);
-  }
-  mine.polled = counter, mine.polled_value = value;
-  return value;
-}
-
-std::string run_cooperative(const Launch& launch) {
-  const unsigned blocks = volume(launch.grid), threads = blocks * volume(launch.block);
-  if (volume(launch.cluster) != 1) return "a cooperative launch in clusters is not emulated";
-  if (threads > kMostCooperativeThreads)
-    return fmt::format("a cooperative launch of {} threads; the emulated GPU runs at most {} at once", threads,
-                       kMostCooperativeThreads);
-  static std::vector<std::unique_ptr<Machine>> machines;  // one launch at a time
-  while (machines.size() < blocks) machines.push_back(std::make_unique<Machine>());
-  Grid grid;
-  grid.running = blocks;
-  std::vector<std::string> errors(blocks);
-  std::vector<std::thread> workers;
-  for (unsigned b = 0; b < blocks; ++b) {
-    const unsigned block = options().reversed ? blocks - 1 - b : b;
-    workers.emplace_back([&launch, &grid, &errors, block] {
-      errors[block] = run_cluster(launch, block, *machines[block], &grid);
-      leave_grid(grid, errors[block].empty());
-    });
-  }
-  for (std::thread& worker : workers) worker.join();
-  for (std::string& error : errors)
-    if (!error.empty()) return std::move(error);
-  return "";
 }
 
 }  // namespace galvani::emulated
