@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/memory.h"
 #include "emulated_gpu/grid.h"
 
 namespace galvani::emulated {
@@ -273,6 +274,37 @@ TEST(EmulatedGpu, AGridThatWaitsForEverIsAnError) {
   EXPECT_NE(alone.find("not cooperative"), std::string::npos) << alone;
   const std::string many = run_cooperative({.grid = {132, 1, 1}, .block = {512, 1, 1}, .cluster = {}, .body = [] {}});
   EXPECT_NE(many.find("67584 threads"), std::string::npos) << many;
+}
+
+// What a stream is given runs when somebody waits for it; what is not page-locked was copied on the way.
+TEST(EmulatedGpu, StreamsRunWhenTheyAreWaitedFor) {
+  if (options().eager) GTEST_SKIP() << "GALVANI_EMULATED_COPIES=early asks for the opposite";
+  cuda::CudaOptions any;
+  any.kernels = {};
+  any.images = *parse_cuda_images("50-virtual");
+  const auto device = cuda::CudaDevice::open(0, any).value();
+  auto first = cuda::Stream::create(*device).value(), second = cuda::Stream::create(*device).value();
+  auto there = cuda::DeviceBuffer::allocate(*device, 16, "test").value();
+  auto pinned = cuda::PinnedBuffer::allocate(*device, 16, "test").value();
+  auto reached = cuda::Event::create(*device).value();
+  int* from = pinned.as<int>();
+  int plain = 5, back = 0;
+  from[0] = 1;
+  ASSERT_TRUE(first.to_device(there.data(), from, 4));
+  ASSERT_TRUE(first.to_device(there.as<int>() + 1, &plain, 4));
+  ASSERT_TRUE(first.record(reached));
+  from[0] = 2, plain = 6;  // the first is too early
+  ASSERT_TRUE(second.wait(reached));
+  ASSERT_TRUE(second.to_host(from + 1, there.data(), 8));
+  EXPECT_EQ(from[1], 0);
+  ASSERT_TRUE(second.synchronize());
+  EXPECT_EQ(from[1], 2);
+  EXPECT_EQ(from[2], 5);
+  // To memory that is not page-locked a copy waits by itself.
+  from[0] = 7;
+  ASSERT_TRUE(first.to_device(there.data(), from, 4));
+  ASSERT_TRUE(first.to_host(&back, there.data(), 4));
+  EXPECT_EQ(back, 7);
 }
 
 TEST(EmulatedGpu, RoundingToOddLosesNothing) {

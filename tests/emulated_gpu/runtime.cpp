@@ -1,5 +1,5 @@
 /// The CUDA runtime over one emulated GPU: the part of device/parts.h that GALVANI_EMULATED_GPU names (h200 if unset).
-/// Streams run what they are given at once; a captured graph is the list of what they were given.
+/// A captured graph is the list of what its stream was given.
 #include "emulated_gpu/runtime.h"
 
 #include <cuda_runtime_api.h>
@@ -20,20 +20,12 @@
 #include "emulated_gpu/block.h"
 #include "emulated_gpu/grid.h"
 #include "emulated_gpu/kernels.h"
+#include "emulated_gpu/queue.h"
 
 using Work = std::function<void()>;
 
-struct CUgraph_st {
-  std::vector<Work> work;
-};
 struct CUgraphExec_st {
   std::vector<Work> work;
-};
-struct CUstream_st {
-  CUgraph_st* capture = nullptr;
-};
-struct CUevent_st {
-  std::chrono::steady_clock::time_point at;
 };
 struct CUmemPoolHandle_st {};
 
@@ -47,7 +39,8 @@ struct Remembered {
 struct Runtime {
   std::mutex mutex;
   std::map<const void*, Remembered> kernels;
-  std::map<void*, size_t> memory;  // of the GPU
+  std::map<void*, size_t> memory;        // of the GPU
+  std::map<const void*, size_t> pinned;  // of the host
   size_t used = 0;
   std::atomic<cudaError_t> sticky{cudaSuccess};
   std::mutex launches;  // one kernel at a time
@@ -84,7 +77,10 @@ cudaError_t allocate(void** data, size_t bytes, bool device) {
   // before it is written.
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
-  if (device) runtime().memory[*data] = bytes, runtime().used += bytes;
+  if (device)
+    runtime().memory[*data] = bytes, runtime().used += bytes;
+  else
+    runtime().pinned[*data] = bytes;
   return cudaSuccess;
 }
 
@@ -99,6 +95,17 @@ cudaError_t release(void* data) {
   return cudaSuccess;
 }
 
+/// Whether a copy may read or write there later: device memory or page-locked.
+bool stays(const void* at) {
+  const std::lock_guard lock(runtime().mutex);
+  const auto inside = [at](const auto& ranges) {
+    auto after = ranges.upper_bound(const_cast<void*>(at));
+    return after != ranges.begin() &&
+           static_cast<const char*>(at) < static_cast<const char*>((--after)->first) + after->second;
+  };
+  return inside(runtime().memory) || inside(runtime().pinned);
+}
+
 Index3 index(dim3 d) { return {d.x, d.y, d.z}; }
 
 }  // namespace
@@ -107,13 +114,6 @@ const void* remember_kernel(const void* function, Bind bind, const char* arch) {
   const std::lock_guard lock(runtime().mutex);
   runtime().kernels[function] = {bind, arch};
   return function;
-}
-
-void enqueue(cuda::StreamHandle stream, std::function<void()> work) {
-  if (stream != nullptr && stream->capture != nullptr)
-    stream->capture->work.push_back(std::move(work));
-  else
-    work();
 }
 
 }  // namespace galvani::emulated
@@ -166,7 +166,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return device == 0 ? runtime().sticky.load() : cudaErrorInvalidDevice; }
-cudaError_t cudaDeviceSynchronize() { return runtime().sticky; }
+cudaError_t cudaDeviceSynchronize() { return run_all_streams(), runtime().sticky.load(); }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
@@ -178,11 +178,26 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) { return allocate(data, bytes, true); }
-cudaError_t cudaFree(void* data) { return release(data); }
+cudaError_t cudaFree(void* data) { return run_all_streams(), release(data); }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) { return allocate(data, bytes, false); }
-cudaError_t cudaFreeHost(void* data) { return std::free(data), cudaSuccess; }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  return stream_work(stream, [=] { std::memcpy(to, from, bytes); });
+cudaError_t cudaFreeHost(void* data) {
+  run_all_streams();
+  const std::lock_guard lock(runtime().mutex);
+  runtime().pinned.erase(data);
+  return std::free(data), cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool captured = stream != nullptr && stream->capture != nullptr;
+  // What is not page-locked is copied on the way: from the caller's memory before the call returns, or to it.
+  if (kind == cudaMemcpyHostToDevice && !captured && !stays(from)) {
+    const auto* begin = static_cast<const char*>(from);
+    return stream_work(
+        stream, [to, copy = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, copy.data(), copy.size()); });
+  }
+  const cudaError_t error = stream_work(stream, [=] { std::memcpy(to, from, bytes); });
+  if (error == cudaSuccess && kind == cudaMemcpyDeviceToHost && stream != nullptr && !captured && !stays(to))
+    run_all(*stream);
+  return error;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   return stream_work(stream, [=] { std::memset(to, value, bytes); });
@@ -194,20 +209,28 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) { return delete pool, cudaSuc
 cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t, cudaStream_t) {
   return allocate(data, bytes, true);
 }
-cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return release(data); }
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = new CUstream_st, cudaSuccess; }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return stream->capture != nullptr ? cudaErrorStreamCaptureUnsupported : runtime().sticky.load();
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  return stream_work(stream, [data] { release(data); });
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return runtime().sticky; }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = create_stream(), cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return destroy_stream(stream), cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  run_all(*stream);
+  return runtime().sticky;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  // Of the event as it was recorded last before this call.
+  return stream_work(stream, [recorded = *event] { wait_for(recorded); });
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return stream_work(stream, [event] { event->at = std::chrono::steady_clock::now(); });
+  if (const cudaError_t sticky = runtime().sticky; sticky != cudaSuccess) return sticky;
+  return record(*event, stream), cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return runtime().sticky; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait_for(*event), runtime().sticky.load(); }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   *milliseconds = std::chrono::duration<float, std::milli>(end->at - start->at).count();
   return cudaSuccess;
