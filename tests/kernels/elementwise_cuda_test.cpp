@@ -10,6 +10,13 @@ namespace {
 
 class CudaSmallElementwise : public OnGpu {};
 
+/// Of a table of 13 rows, one of them no token.
+std::vector<int> some_tokens(int rows) {
+  std::vector<int> tokens = {3, 0, 12, -1, 7};
+  for (int r = 5; r < rows; ++r) tokens.push_back(r % 13);
+  return tokens;
+}
+
 double gate_ref(Gate kind, double g, double u) {
   switch (kind) {
     case Gate::kSilu: return silu_ref(g) * u;
@@ -131,45 +138,48 @@ TEST_F(CudaSmallElementwise, FinishMatchesTheReference) {
 
 TEST_F(CudaSmallElementwise, EmbeddingRowsAreExact) {
   std::mt19937_64 random(fresh_seed());
-  const std::vector<int> tokens = {3, 0, 12, -1, 7};
-  const auto dtokens = upload(tokens);
-  for (const int bits : {0, 2, 3, 4, 5, 6, 8}) {
-    for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
-      for (const int group : {16, 32, 64, 128}) {
-        const int dim = 640, vocab = 13;
-        std::vector<float> exact(static_cast<size_t>(vocab * dim));
-        EmbedArgs args{.tokens = dtokens.as<int>(), .rows = 5, .dim = dim, .type = type, .scale = 25.25f};
-        cuda::DeviceBuffer table, scales, biases;
-        if (bits == 0) {
-          const auto values = normal(random, exact.size());
-          for (size_t i = 0; i < exact.size(); ++i) exact[i] = rounded(values[i], type);
-          table = upload(stored_bytes(values, type));
-        } else {
-          auto tensor = quant::make_affine_tensor(vocab, dim, bits, group, dtype_of(type));
-          const auto codes = static_cast<size_t>(vocab) * static_cast<size_t>(tensor.view.row_code_bytes());
-          const auto scale_bytes = stored_bytes(normal(random, static_cast<size_t>(vocab * dim / group)), type),
-                     bias_bytes = stored_bytes(normal(random, static_cast<size_t>(vocab * dim / group)), type);
-          auto* base = const_cast<std::byte*>(tensor.view.codes);
-          for (size_t i = 0; i < codes; ++i) base[i] = static_cast<std::byte>(random());
-          std::memcpy(const_cast<std::byte*>(tensor.view.scales), scale_bytes.data(), scale_bytes.size());
-          std::memcpy(const_cast<std::byte*>(tensor.view.biases), bias_bytes.data(), bias_bytes.size());
-          quant::affine_dequant_rows(tensor.view, 0, vocab, exact.data());
-          table = upload(std::span<const std::byte>(tensor.view.codes, codes));
-          scales = upload(scale_bytes), biases = upload(bias_bytes);
-          args.bits = bits, args.group = group;
-          args.scales = scales.data(), args.biases = biases.data();
+  for (const int rows : {5, 70}) {  // spread over the GPU, and a block a row
+    const std::vector<int> tokens = some_tokens(rows);
+    const auto dtokens = upload(tokens);
+    for (const int bits : {0, 2, 3, 4, 5, 6, 8}) {
+      for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
+        for (const int group : {16, 32, 64, 128}) {
+          const int dim = 640, vocab = 13;
+          std::vector<float> exact(static_cast<size_t>(vocab * dim));
+          EmbedArgs args{.tokens = dtokens.as<int>(), .rows = rows, .dim = dim, .type = type, .scale = 25.25f};
+          cuda::DeviceBuffer table, scales, biases;
+          if (bits == 0) {
+            const auto values = normal(random, exact.size());
+            for (size_t i = 0; i < exact.size(); ++i) exact[i] = rounded(values[i], type);
+            table = upload(stored_bytes(values, type));
+          } else {
+            auto tensor = quant::make_affine_tensor(vocab, dim, bits, group, dtype_of(type));
+            const auto codes = static_cast<size_t>(vocab) * static_cast<size_t>(tensor.view.row_code_bytes());
+            const auto scale_bytes = stored_bytes(normal(random, static_cast<size_t>(vocab * dim / group)), type),
+                       bias_bytes = stored_bytes(normal(random, static_cast<size_t>(vocab * dim / group)), type);
+            auto* base = const_cast<std::byte*>(tensor.view.codes);
+            for (size_t i = 0; i < codes; ++i) base[i] = static_cast<std::byte>(random());
+            std::memcpy(const_cast<std::byte*>(tensor.view.scales), scale_bytes.data(), scale_bytes.size());
+            std::memcpy(const_cast<std::byte*>(tensor.view.biases), bias_bytes.data(), bias_bytes.size());
+            quant::affine_dequant_rows(tensor.view, 0, vocab, exact.data());
+            table = upload(std::span<const std::byte>(tensor.view.codes, codes));
+            scales = upload(scale_bytes), biases = upload(bias_bytes);
+            args.bits = bits, args.group = group;
+            args.scales = scales.data(), args.biases = biases.data();
+          }
+          args.table = table.data();
+          auto out = poisoned(static_cast<size_t>(rows * dim), StoreType::kF32);
+          args.out = reinterpret_cast<float*>(out.data());
+          ok(embed_cuda(*stream, args));
+          const auto got = read(out, StoreType::kF32);
+          for (int i = 0; i < rows * dim; ++i) {
+            const int token = tokens[static_cast<size_t>(i / dim)];
+            const float wanted = token < 0 ? 0 : exact[static_cast<size_t>(token * dim + i % dim)] * 25.25f;
+            ASSERT_EQ(got[static_cast<size_t>(i)], wanted)
+                << bits << " bits, " << rows << " rows, group " << group << ", element " << i;
+          }
+          if (bits == 0) break;
         }
-        args.table = table.data();
-        auto out = poisoned(static_cast<size_t>(5 * dim), StoreType::kF32);
-        args.out = reinterpret_cast<float*>(out.data());
-        ok(embed_cuda(*stream, args));
-        const auto got = read(out, StoreType::kF32);
-        for (int i = 0; i < 5 * dim; ++i) {
-          const int token = tokens[static_cast<size_t>(i / dim)];
-          const float wanted = token < 0 ? 0 : exact[static_cast<size_t>(token * dim + i % dim)] * 25.25f;
-          ASSERT_EQ(got[static_cast<size_t>(i)], wanted) << bits << " bits, group " << group << ", element " << i;
-        }
-        if (bits == 0) break;
       }
     }
   }
@@ -177,25 +187,27 @@ TEST_F(CudaSmallElementwise, EmbeddingRowsAreExact) {
 
 TEST_F(CudaSmallElementwise, DenseEmbeddingRowsOfAnyLengthAreExact) {
   std::mt19937_64 random(fresh_seed());
-  const std::vector<int> tokens = {3, 0, 12, -1, 7};
-  const auto dtokens = upload(tokens);
-  for (const int dim : {1, 31, 258, 4096}) {
-    for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
-      const auto values = normal(random, static_cast<size_t>(13 * dim));
-      const auto table = upload(stored_bytes(values, type));
-      auto out = poisoned(static_cast<size_t>(5 * dim), StoreType::kF32);
-      ok(embed_cuda(*stream, {.tokens = dtokens.as<int>(),
-                              .rows = 5,
-                              .dim = dim,
-                              .table = table.data(),
-                              .type = type,
-                              .scale = 1.5f,
-                              .out = reinterpret_cast<float*>(out.data())}));
-      const auto got = read(out, StoreType::kF32);
-      for (int i = 0; i < 5 * dim; ++i) {
-        const int token = tokens[static_cast<size_t>(i / dim)];
-        const float wanted = token < 0 ? 0 : rounded(values[static_cast<size_t>(token * dim + i % dim)], type) * 1.5f;
-        ASSERT_EQ(got[static_cast<size_t>(i)], wanted) << "dim " << dim << ", element " << i;
+  for (const int rows : {5, 70}) {  // spread over the GPU, and a block a row
+    const std::vector<int> tokens = some_tokens(rows);
+    const auto dtokens = upload(tokens);
+    for (const int dim : {1, 31, 258, 4096}) {
+      for (const StoreType type : {StoreType::kF32, StoreType::kF16, StoreType::kBF16}) {
+        const auto values = normal(random, static_cast<size_t>(13 * dim));
+        const auto table = upload(stored_bytes(values, type));
+        auto out = poisoned(static_cast<size_t>(rows * dim), StoreType::kF32);
+        ok(embed_cuda(*stream, {.tokens = dtokens.as<int>(),
+                                .rows = rows,
+                                .dim = dim,
+                                .table = table.data(),
+                                .type = type,
+                                .scale = 1.5f,
+                                .out = reinterpret_cast<float*>(out.data())}));
+        const auto got = read(out, StoreType::kF32);
+        for (int i = 0; i < rows * dim; ++i) {
+          const int token = tokens[static_cast<size_t>(i / dim)];
+          const float wanted = token < 0 ? 0 : rounded(values[static_cast<size_t>(token * dim + i % dim)], type) * 1.5f;
+          ASSERT_EQ(got[static_cast<size_t>(i)], wanted) << rows << " rows, dim " << dim << ", element " << i;
+        }
       }
     }
   }

@@ -9,6 +9,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr unsigned kFourThreads =
     64;  // of kernels with four elements a thread: one row has many multiprocessors' loads
+constexpr unsigned kRowThreads = 128;  // of a block that has a row to itself
 bool dependent(cuda::Stream& stream) { return stream.device().caps().has(Feature::kDependentLaunch); }
 /// store.cuh's row_thread. Rows and their blocks are far below 2^31 together: what they index lies in memory.
 cuda::Dim3 grid(int rows, int threads, unsigned block = kThreads) {
@@ -45,9 +46,12 @@ Status count_values_cuda(cuda::Stream& stream, const CountArgs& args) {
 Status embed_cuda(cuda::Stream& stream, const EmbedArgs& args) {
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel("embed_sm70"));
   const auto bytes = static_cast<size_t>(args.rows) * static_cast<size_t>(args.dim) * 4;
+  // Many rows fill the GPU with a block each; few must spread over it.
+  const bool by_row = args.rows >= 64 && args.dim % 4 == 0 && (args.bits == 0 || args.group % 4 == 0);
   return cuda::launch(stream, *kernel,
-                      {.grid = grid(args.rows, args.dim % 4 == 0 ? args.dim / 4 : args.dim, kFourThreads),
-                       .block = {kFourThreads},
+                      {.grid = by_row ? cuda::Dim3{static_cast<unsigned>(args.rows)}
+                                      : grid(args.rows, args.dim % 4 == 0 ? args.dim / 4 : args.dim, kFourThreads),
+                       .block = {by_row ? kRowThreads : kFourThreads},
                        .dependent_launch = dependent(stream),
                        .outputs = {{{args.out, bytes}}}},
                       args);

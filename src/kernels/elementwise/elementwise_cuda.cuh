@@ -92,9 +92,33 @@ __device__ __forceinline__ void embed_elements(const EmbedArgs& args, long long 
     x[j] = __fadd_rn(__fmul_rn(scale, static_cast<float>(codes >> (j * args.bits) & ((1u << args.bits) - 1))), bias);
 }
 
-/// Four elements a thread where a group is no shorter, else one. Grid: row_thread's; block: any.
+/// A block's row: each thread asks for several vectors before it writes one. dim and groups are multiples of four.
+__device__ __forceinline__ void embed_row_by_block(const EmbedArgs& args) {
+  constexpr int kFours = 4;
+  const long long row = blockIdx.x;
+  const int step = 4 * static_cast<int>(blockDim.x);
+  const bool by_vectors = by_fours(args.out, 0);
+  wait_for_previous();
+  const long long token = args.tokens[row];
+  for (int begin = 4 * static_cast<int>(threadIdx.x); begin < args.dim; begin += kFours * step) {
+    float x[kFours][4] = {};
+#pragma unroll
+    for (int k = 0; k < kFours; ++k)
+      if (token >= 0 && begin + k * step < args.dim) embed_elements(args, token, begin + k * step, x[k]);
+#pragma unroll
+    for (int k = 0; k < kFours; ++k) {
+      const Four y = {{x[k][0] * args.scale, x[k][1] * args.scale, x[k][2] * args.scale, x[k][3] * args.scale}};
+      store_four_as(args.out, row * args.dim, begin + k * step, args.dim, y, StoreType::kF32, by_vectors);
+    }
+  }
+}
+
+/// Four elements a thread where a group is no shorter, else one. Grid: row_thread's; block: any. Or a block a row,
+/// where there are fours.
 __device__ __forceinline__ void embed_rows(const EmbedArgs& args) {
   release_next();
+  if (gridDim.x == static_cast<unsigned>(args.rows) && args.dim % 4 == 0 && (args.bits == 0 || args.group % 4 == 0))
+    return embed_row_by_block(args);
   const auto [row, thread] = row_thread(args.dim % 4 == 0 ? args.dim / 4 : args.dim);
   const int i = args.dim % 4 == 0 ? 4 * thread : thread;
   wait_for_previous();
