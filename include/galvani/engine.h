@@ -111,6 +111,7 @@ class Engine {
   /// Blocks until there is work, or the time is over; true when there is work.
   bool wait(std::chrono::milliseconds timeout);
 
+  // The next three are as of the last end of a request, or of a step at most 0.1 s before the last one.
   /// info().times, with the graphs captured meanwhile.
   LoadTimes times() const;
   /// Decode steps captured so far, by size; none on a CPU.

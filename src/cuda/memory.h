@@ -36,7 +36,8 @@ class DeviceBuffer {
   std::shared_ptr<DeviceBuffer> whole_;  // of a part
 };
 
-/// Page-locked host memory, which copies need to run at the full rate beside kernels.
+/// Page-locked host memory, which copies need to run at the full rate beside kernels. Kernels know it by the same
+/// address (unified addressing); what they wrote is there after the stream was waited for.
 class PinnedBuffer {
  public:
   static Result<PinnedBuffer> allocate(CudaDevice& device, size_t bytes, std::string tag);

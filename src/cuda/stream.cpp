@@ -85,6 +85,7 @@ Result<Stream> Stream::create(CudaDevice& device) {
 Status Stream::synchronize() {
   GALVANI_TRY_VOID(device_->alive());
   GALVANI_CUDA_TRY(*device_, cudaStreamSynchronize(handle()), "waiting for a stream of GPU {}", device_->index());
+  ++synchronised_;
   return {};
 }
 

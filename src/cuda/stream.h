@@ -1,6 +1,7 @@
 #pragma once
 /// Streams, events and captured graphs. Every handle belongs to a device, which must outlive it.
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 
@@ -66,6 +67,8 @@ class Stream {
 
   /// Waits for everything in the stream. Errors: what any of it reported, with the kernels launched last.
   Status synchronize();
+  /// How often synchronize() has succeeded: what was given before the last of them is done.
+  uint64_t synchronised() const { return synchronised_; }
   Status record(const Event& event);
   Status wait(const Event& event);
 
@@ -86,6 +89,7 @@ class Stream {
   CudaDevice* device_ = nullptr;
   Owned<StreamHandle, detail::destroy_stream> handle_;
   std::unique_ptr<LaunchCounts> capture_;
+  uint64_t synchronised_ = 0;
 };
 
 }  // namespace galvani::cuda

@@ -38,7 +38,7 @@ Status CudaOps::initialise(int64_t expected_weights) {
   }
   GALVANI_TRY(uploader_, Uploader::create(stream_, expected_weights));
   GALVANI_TRY(sampler_, kernels::CudaSampler::create(*device_));
-  constexpr size_t kFixed = (3 * kMaxGraphRows + kMaxSchedules * (kMaxGraphRows + 2)) * sizeof(int);
+  constexpr size_t kFixed = 3 * table_bytes(kMaxGraphRows) + kMaxSchedules * table_bytes(kMaxGraphRows + 2);
   GALVANI_TRY_VOID(decode_block_.create(*device_, kFixed, "step tables"));
   return block_.create(*device_, size_t{1} << 20, "step tables");
 }
@@ -157,6 +157,7 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
   state_ = &state;
   layer_ = -1;
   mode_ = StepMode::kEager;
+  replayed_ = false;
   step_arena_.reset();
   layer_arenas_[0].reset();
   layer_arenas_[1].reset();
@@ -177,20 +178,40 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
     rope.fresh = false;
   }
   if (!decode_ || !step_status_) return;
-  DecodeGraph& graph = graphs_[graph_index(n)];
+  if (Status started = start_decode(batch); !started) step_status_ = std::move(started);
+}
+
+Status CudaOps::start_decode(const Batch& batch) {
+  const DecodeGraph& graph = graphs_[graph_index(rows_)];
   if (graph.exec) {
     mode_ = StepMode::kReplay;
-  } else if (graph.warm) {
-    capture_start_ = std::chrono::steady_clock::now();
-    if (Status begun = stream_.begin_capture(); !begun)
-      step_status_ = std::move(begun);
-    else
-      mode_ = StepMode::kCapture;
+    // What the model still has to say of this step takes the host as long as some kernels: it does so while they run.
+    // A token that a table may not have is embed()'s to refuse, before anything runs.
+    const auto known = [&](const int32_t token) {
+      return token >= 0 && std::all_of(tables_.begin(), tables_.end(), [&](const auto& t) { return token < t.rows; });
+    };
+    return std::all_of(batch.tokens.begin(), batch.tokens.end(), known) ? replay() : Status{};
   }
+  if (!graph.warm) {
+    GALVANI_TRY_VOID(decode_block_.upload(stream_));
+    return decode_block_.end(stream_);
+  }
+  capture_start_ = std::chrono::steady_clock::now();
+  GALVANI_TRY_VOID(stream_.begin_capture());
+  mode_ = StepMode::kCapture;
+  return decode_block_.upload(stream_);
+}
+
+Status CudaOps::replay() {
+  DecodeGraph& graph = graphs_[graph_index(rows_)];
+  replayed_ = true;
+  ++graph.info.replays;
+  GALVANI_TRY_VOID(graph.exec->launch(stream_));
+  return decode_block_.end(stream_);
 }
 
 Status CudaOps::begin_tables(const Batch& batch, State& state) {
-  GALVANI_TRY_VOID(block_.begin());
+  GALVANI_TRY_VOID(block_.begin(stream_));
   GALVANI_TRY_VOID(mirror_.attach(*device_, state));
   drop_graphs_unless(state);
   GALVANI_TRY_VOID(mirror_.update(stream_, block_, batch, state));
@@ -201,22 +222,23 @@ Status CudaOps::begin_tables(const Batch& batch, State& state) {
   row_positions_.resize(static_cast<size_t>(rows_), -1);
   row_sequences_.resize(static_cast<size_t>(rows_), 0);
   for (Schedule& entry : schedules_) entry.device = nullptr;
+  tiles_.clear();
   GALVANI_TRY_VOID(decode_ ? decode_tables(batch) : eager_tables(batch));
   return block_.end(stream_);
 }
 
-// Everything at its fixed place, for the graph.
+// Everything at the place that it has for this number of rows, for the graph.
 Status CudaOps::decode_tables(const Batch& batch) {
-  GALVANI_TRY_VOID(decode_block_.begin());
+  GALVANI_TRY_VOID(decode_block_.begin(stream_));
   std::vector<int> tokens(batch.tokens.begin(), batch.tokens.end());
   tokens.resize(static_cast<size_t>(rows_), -1);
-  constexpr int64_t kColumn = kMaxGraphRows * sizeof(int);
-  GALVANI_TRY(tokens_, decode_block_.put(stream_, std::span<const int>(tokens), 0));
-  GALVANI_TRY(positions_, decode_block_.put(stream_, std::span<const int>(row_positions_), kColumn));
-  GALVANI_TRY(sequence_, decode_block_.put(stream_, std::span<const int>(row_sequences_), 2 * kColumn));
+  const size_t column = table_bytes(rows_);
+  GALVANI_TRY(tokens_, decode_block_.place(std::span<const int>(tokens), 0));
+  GALVANI_TRY(positions_, decode_block_.place(std::span<const int>(row_positions_), column));
+  GALVANI_TRY(sequence_, decode_block_.place(std::span<const int>(row_sequences_), 2 * column));
   logit_rows_ = nullptr;
   for (size_t i = 0; i < schedules_.size(); ++i) GALVANI_TRY_VOID(fill_schedule(schedules_[i], i, row_positions_));
-  return decode_block_.end(stream_);
+  return {};
 }
 
 Status CudaOps::eager_tables(const Batch& batch) {
@@ -264,9 +286,7 @@ Status CudaOps::finish_step() {
   }
   if (!step_status_) return step_status_;
   if (mode_ == StepMode::kReplay) {
-    DecodeGraph& graph = graphs_[graph_index(rows_)];
-    step_status_ = graph.exec->launch(stream_);
-    ++graph.info.replays;
+    if (!replayed_) step_status_ = replay();
   } else if (decode_) {
     graphs_[graph_index(rows_)].warm = true;
   }

@@ -179,10 +179,9 @@ Status CudaOps::fill_schedule(Schedule& entry, size_t index, std::span<const int
     GALVANI_TRY(entry.device, block_.put(stream_, std::span<const int>(table)));
     return {};
   }
-  constexpr int64_t kColumn = kMaxGraphRows * sizeof(int);
-  const int64_t at = 3 * kColumn + static_cast<int64_t>(index) * (kColumn + 2 * static_cast<int64_t>(sizeof(int)));
+  const size_t at = 3 * table_bytes(rows_) + index * table_bytes(rows_ + 2);
   entry.segments = most;  // what a graph must have room for
-  GALVANI_TRY(entry.device, decode_block_.put(stream_, std::span<const int>(table), at));
+  GALVANI_TRY(entry.device, decode_block_.place(std::span<const int>(table), at));
   return {};
 }
 
@@ -197,8 +196,29 @@ Result<CudaOps::Schedule*> CudaOps::schedule(const kernels::AttentionCudaShape& 
     schedules_.push_back({.shape = shape, .window = window});
   }
   Schedule& entry = schedules_[index];
-  if (entry.device == nullptr) GALVANI_TRY_VOID(fill_schedule(entry, index, positions));
+  if (entry.device != nullptr) return &entry;
+  // A kind of layer that no step before this one had.
+  GALVANI_TRY_VOID(fill_schedule(entry, index, positions));
+  if (decode_) GALVANI_TRY_VOID(decode_block_.upload(stream_));
+  if (mode_ == StepMode::kEager) GALVANI_TRY_VOID((decode_ ? decode_block_ : block_).end(stream_));
   return &entry;
+}
+
+Result<CudaOps::Tiles> CudaOps::tiles_of(const AttentionLayer& layer, const kernels::AttentionCudaChoice& choice) {
+  for (const Tiles& known : tiles_)
+    if (known.rows == choice.rows && known.window == layer.window) return known;
+  std::vector<kernels::AttentionTileRows> tiles;
+  for (const Chunk& chunk : batch_->chunks) {
+    if (chunk.count < kernels::kTileMinRows) continue;
+    kernels::attention_tiles(static_cast<int>(chunk.row), chunk.count, chunk.first_position, chunk.sequence,
+                             choice.rows, tiles);
+  }
+  kernels::sort_attention_tiles(tiles, layer.window);
+  Tiles made{.rows = choice.rows, .window = layer.window, .count = static_cast<int>(tiles.size())};
+  GALVANI_TRY(made.device, block_.put(stream_, std::span<const kernels::AttentionTileRows>(tiles)));
+  GALVANI_TRY_VOID(block_.end(stream_));
+  tiles_.push_back(made);
+  return made;
 }
 
 Status CudaOps::attend_rows(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
@@ -225,26 +245,19 @@ Status CudaOps::attend_rows(const kernels::AttentionCudaShape& shape, const Atte
 
 Status CudaOps::attend_tiles(const kernels::AttentionCudaShape&, const AttentionLayer& layer,
                              const kernels::AttentionRowsArgs& rows, const kernels::AttentionCudaChoice& choice) {
-  std::vector<kernels::AttentionTileRows> tiles;
-  for (const Chunk& chunk : batch_->chunks) {
-    if (chunk.count < kernels::kTileMinRows) continue;
-    kernels::attention_tiles(static_cast<int>(chunk.row), chunk.count, chunk.first_position, chunk.sequence,
-                             choice.rows, tiles);
-  }
-  kernels::sort_attention_tiles(tiles, layer.window);
-  GALVANI_TRY(const auto* table, block_.put(stream_, std::span<const kernels::AttentionTileRows>(tiles)));
+  GALVANI_TRY(const Tiles tiles, tiles_of(layer, choice));
   const kernels::AttentionTilesArgs args{.kv = rows.kv,
                                          .tables = rows.tables,
                                          .score = rows.score,
                                          .heads = rows.heads,
                                          .q = rows.q,
                                          .q_stride = rows.q_stride,
-                                         .tiles = table,
+                                         .tiles = tiles.device,
                                          .sinks = rows.sinks,
                                          .out = rows.out,
                                          .out_stride = rows.out_stride,
                                          .out_type = rows.out_type};
-  run([&] { return kernels::attention_tiles_cuda(stream_, choice, args, static_cast<int>(tiles.size())); });
+  run([&] { return kernels::attention_tiles_cuda(stream_, choice, args, tiles.count); });
   return {};
 }
 

@@ -115,6 +115,12 @@ class CudaOps final : public Ops {
     const int* device = nullptr;  // this step's
     int segments = 0;
   };
+  /// This step's tiles of rows, shared by the layers whose kernel takes tiles of `rows` and that have this window.
+  struct Tiles {
+    int rows = 0, window = 0;
+    const kernels::AttentionTileRows* device = nullptr;
+    int count = 0;
+  };
 
   template <typename Launch>
   void run(const Launch& launch) {
@@ -152,11 +158,17 @@ class CudaOps final : public Ops {
   Status finish_loading();
   Status begin_tables(const Batch& batch, State& state);
   Status decode_tables(const Batch& batch);
+  /// Brings the decode tables up: now, or as the first node of the graph being captured; a graph that is there is
+  /// launched, which does both.
+  Status start_decode(const Batch& batch);
+  /// Launches the graph of this step's size.
+  Status replay();
   Status eager_tables(const Batch& batch);
   void drop_graphs_unless(const State& state);
   /// The split for rows at these positions (all of a decode step's), filled once a step.
   Result<Schedule*> schedule(const kernels::AttentionCudaShape& shape, int window, std::span<const int> positions);
   Status fill_schedule(Schedule& entry, size_t index, std::span<const int> positions);
+  Result<Tiles> tiles_of(const AttentionLayer& layer, const kernels::AttentionCudaChoice& choice);
   Status attend(const Act& q, const AttentionLayer& layer, Act& out);
   Status attend_rows(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
                      kernels::AttentionRowsArgs args, std::span<const int> positions);
@@ -191,7 +203,8 @@ class CudaOps final : public Ops {
   Status step_status_;
   StepMode mode_ = StepMode::kEager;
   bool decode_ = false;
-  int64_t rows_ = 0;  // of every activation: those of the batch, or the graph's size
+  bool replayed_ = false;  // this step's graph has been launched
+  int64_t rows_ = 0;       // of every activation: those of the batch, or the graph's size
   int layer_ = -1;
   DeviceArena step_arena_, layer_arenas_[2];
   DeviceArena* arena_ = &step_arena_;
@@ -208,6 +221,7 @@ class CudaOps final : public Ops {
   std::vector<int> single_rows_, single_positions_;  // rows of short chunks, which no tile takes
   const int* single_rows_device_ = nullptr;
   std::vector<Schedule> schedules_;
+  std::vector<Tiles> tiles_;
 
   std::array<DecodeGraph, 7> graphs_;  // 1, 2, 4, …, 64 rows
   std::vector<const void*> graph_pages_;

@@ -16,8 +16,9 @@ Status UploadBlock::create(cuda::CudaDevice& device, size_t bytes, const char* t
   return {};
 }
 
-Status UploadBlock::begin() {
-  if (recorded_) GALVANI_TRY_VOID(done_.synchronize());
+Status UploadBlock::begin(const cuda::Stream& stream) {
+  // Who sampled a token has waited for the whole stream.
+  if (recorded_ && stream.synchronised() == synchronised_) GALVANI_TRY_VOID(done_.synchronize());
   recorded_ = false;
   outgrown_.clear();
   used_ = 0;
@@ -25,15 +26,26 @@ Status UploadBlock::begin() {
 }
 
 Status UploadBlock::end(cuda::Stream& stream) {
+  if (used_ == 0) return {};
   GALVANI_TRY_VOID(stream.record(done_));
   recorded_ = true;
+  synchronised_ = stream.synchronised();
   return {};
 }
 
-Result<const void*> UploadBlock::put_bytes(cuda::Stream& stream, std::span<const std::byte> bytes, int64_t at) {
-  const size_t offset = at >= 0 ? static_cast<size_t>(at) : (used_ + 255) / 256 * 256;
+Status UploadBlock::upload(cuda::Stream& stream) { return stream.to_device(buffer_.data(), host_.data(), used_); }
+
+Result<const void*> UploadBlock::place_bytes(std::span<const std::byte> bytes, size_t at) {
+  if (at + bytes.size() > host_.size())
+    return fail(ErrorCode::kInternal, "a fixed table of {} bytes at {} does not fit", bytes.size(), at);
+  std::memcpy(host_.as<std::byte>() + at, bytes.data(), bytes.size());
+  used_ = std::max(used_, at + bytes.size());
+  return buffer_.as<std::byte>() + at;
+}
+
+Result<const void*> UploadBlock::put_bytes(cuda::Stream& stream, std::span<const std::byte> bytes) {
+  const size_t offset = (used_ + 255) / 256 * 256;
   if (offset + bytes.size() > host_.size()) {
-    if (at >= 0) return fail(ErrorCode::kInternal, "a fixed table of {} bytes at {} does not fit", bytes.size(), at);
     // What kernels of this step were given stays where it is until the next step.
     const size_t size = std::max(2 * host_.size(), bytes.size());
     GALVANI_TRY(auto host, cuda::PinnedBuffer::allocate(*device_, size, tag_));
@@ -42,10 +54,10 @@ Result<const void*> UploadBlock::put_bytes(cuda::Stream& stream, std::span<const
     host_ = std::move(host);
     buffer_ = std::move(buffer);
     used_ = 0;
-    return put_bytes(stream, bytes, -1);
+    return put_bytes(stream, bytes);
   }
-  std::memcpy(host_.as<std::byte>() + offset, bytes.data(), bytes.size());
-  used_ = std::max(used_, offset + bytes.size());
+  if (!bytes.empty()) std::memcpy(host_.as<std::byte>() + offset, bytes.data(), bytes.size());
+  used_ = offset + bytes.size();
   std::byte* to = buffer_.as<std::byte>() + offset;
   if (!bytes.empty()) GALVANI_TRY_VOID(stream.to_device(to, host_.as<std::byte>() + offset, bytes.size()));
   return to;

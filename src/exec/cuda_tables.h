@@ -2,8 +2,8 @@
 /// What kernels of a step read about the batch, in device memory: tokens, positions, sequences, block tables,
 /// schedules.
 ///
-/// Decode steps use one block at fixed addresses, so that a captured graph finds the next step's numbers where it found
-/// the last one's; other steps take what they need from a second block.
+/// Decode steps use one block at fixed addresses, so that a captured graph, which begins with the copy of all of it,
+/// finds the next step's numbers where it found the last one's; other steps take what they need from a second block.
 #include <array>
 #include <span>
 #include <vector>
@@ -19,23 +19,35 @@ namespace galvani::exec {
 constexpr int kMaxGraphRows = 64;
 constexpr int kMaxSchedules = 8;
 
-/// Pinned host memory and its device copy, filled from the front; one upload may be under way while nothing is written.
+/// Bytes of one of a decode step's tables: `count` ints, in whole 16 bytes.
+constexpr size_t table_bytes(int64_t count) { return static_cast<size_t>((count + 3) / 4 * 16); }
+
+/// Pinned host memory and its device copy, filled from the front.
 class UploadBlock {
  public:
   Status create(cuda::CudaDevice& device, size_t bytes, const char* tag);
   /// Waits until the last step's uploads are done, and starts from the front.
-  Status begin();
-  /// Copies values up and returns where they will be. `at` < 0: behind what is there; else this byte.
+  Status begin(const cuda::Stream& stream);
+  /// Copies values up, behind what is there, and returns where they will be.
   template <typename T>
-  Result<const T*> put(cuda::Stream& stream, std::span<const T> values, int64_t at = -1) {
-    GALVANI_TRY(const void* data, put_bytes(stream, std::as_bytes(values), at));
+  Result<const T*> put(cuda::Stream& stream, std::span<const T> values) {
+    GALVANI_TRY(const void* data, put_bytes(stream, std::as_bytes(values)));
     return static_cast<const T*>(data);
   }
-  /// Marks the end of this step's uploads.
+  /// Writes values at byte `at` of the host's half and returns where upload() will bring them.
+  template <typename T>
+  Result<const T*> place(std::span<const T> values, size_t at) {
+    GALVANI_TRY(const void* data, place_bytes(std::as_bytes(values), at));
+    return static_cast<const T*>(data);
+  }
+  /// Copies everything up to the last placed byte. Captured, it copies what then stands there.
+  Status upload(cuda::Stream& stream);
+  /// After the last copy that reads the host's half so far: begin() waits for it.
   Status end(cuda::Stream& stream);
 
  private:
-  Result<const void*> put_bytes(cuda::Stream& stream, std::span<const std::byte> bytes, int64_t at);
+  Result<const void*> put_bytes(cuda::Stream& stream, std::span<const std::byte> bytes);
+  Result<const void*> place_bytes(std::span<const std::byte> bytes, size_t at);
   cuda::CudaDevice* device_ = nullptr;
   const char* tag_ = "";
   cuda::PinnedBuffer host_;
@@ -43,6 +55,7 @@ class UploadBlock {
   std::vector<std::pair<cuda::PinnedBuffer, cuda::DeviceBuffer>> outgrown_;  // until begin()
   cuda::Event done_;
   bool recorded_ = false;
+  uint64_t synchronised_ = 0;  // of the stream, when recorded
   size_t used_ = 0;
 };
 

@@ -1,11 +1,16 @@
 // Models on a GPU: logits against the fixtures beside the CPU path that rounds its activations at the same points to
 // the same type (bf16; f16 on parts that multiply no bf16); what results may not depend on; graphs. Without a GPU each
 // test skips with the reason.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
 
 #include "cuda/device.h"
 #include "models/model_fixture.h"
@@ -39,6 +44,13 @@ class OnGpu : public testing::TestWithParam<std::string> {
   }
 };
 class CudaLogits : public OnGpu {};
+class CudaSteps : public testing::Test {
+ protected:
+  void SetUp() override {
+    const cuda::DriverState state = cuda::driver_state();
+    if (state.kind != cuda::DriverState::Kind::kReady) GTEST_SKIP() << state.message;
+  }
+};
 class CudaGguf : public OnGpu {};
 
 /// One decode step of one row per call, after a prefill of `prompt` tokens.
@@ -161,6 +173,56 @@ TEST_P(CudaLogits, RowsAreIndependentInABatch) {
       ASSERT_EQ(std::memcmp(rows.data() + s * vocab, alone.data() + i * vocab, vocab * 4), 0)
           << model << " step " << i << " sequence " << s;
   }
+}
+
+/// Logits of the last token after a prefill in chunks and steps of one token. `waits`: for the results of each, else
+/// for those of the last alone, so that the host prepares steps while the GPU still reads what it was given for others.
+std::vector<float> last_logits(engine::Runner& runner, const std::vector<int32_t>& ids, size_t chunk, size_t chunks,
+                               bool waits) {
+  auto sequence = runner.state().create_sequence();
+  EXPECT_TRUE(sequence.has_value());
+  std::vector<float> rows;
+  for (size_t first = 0, part = 0; first < ids.size(); ++part) {
+    const size_t count = part < chunks ? chunk : 1;
+    const bool last = first + count == ids.size();
+    exec::Batch batch;
+    // Steps of one token ask for logits, as decode steps do.
+    batch.add(*sequence, static_cast<int32_t>(first), std::span(ids).subspan(first, count),
+              waits || part >= chunks ? exec::WantLogits::kLast : exec::WantLogits::kNone);
+    auto logits = runner.forward(batch);
+    EXPECT_TRUE(logits.has_value()) << (logits ? "" : logits.error().message);
+    if (!logits) break;
+    first += count;
+    if (!waits && !last) continue;
+    rows.resize(static_cast<size_t>(logits->rows * logits->cols));
+    EXPECT_TRUE(runner.ops().read(*logits, rows.data()).has_value());
+  }
+  runner.state().release(*sequence);
+  return rows;
+}
+
+void expect_waiting_changes_nothing(engine::Runner& runner, size_t chunk) {
+  std::mt19937 random(5);
+  constexpr size_t kChunks = 3, kSteps = 12;  // steps: eager, captured and replayed
+  std::vector<int32_t> ids(chunk * kChunks + kSteps);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<unsigned>(runner.info().vocab));
+  const auto hurried = last_logits(runner, ids, chunk, kChunks, false);
+  EXPECT_FALSE(hurried.empty());
+  EXPECT_EQ(hurried, last_logits(runner, ids, chunk, kChunks, true)) << "chunks of " << chunk;
+}
+
+// Heads that attention's tiles and segments take; those of the models above are too narrow.
+TEST_F(CudaSteps, StepsThatNobodyWaitsForDoNotDisturbEachOther) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("galvani_steps_{}", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 256,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128, "vocab_size": 512,
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 1024, "torch_dtype": "bfloat16"})";
+  const auto runner = load_on("synthetic:4:" + folder.string(), "cuda");
+  std::filesystem::remove_all(folder);
+  ASSERT_NE(runner, nullptr);
+  for (const size_t chunk : {40u, 9u}) expect_waiting_changes_nothing(*runner, chunk);  // by tiles, and row by row
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {

@@ -129,8 +129,7 @@ Status CudaSampler::reserve(size_t upload, size_t edited, size_t parts, size_t r
   GALVANI_TRY_VOID(grow(*device_, host_, upload + results));
   GALVANI_TRY_VOID(grow(*device_, tables_, upload));
   GALVANI_TRY_VOID(grow(*device_, edited_, edited));
-  GALVANI_TRY_VOID(grow(*device_, parts_, parts));
-  return grow(*device_, results_, results);
+  return grow(*device_, parts_, parts);
 }
 
 Result<std::vector<SampledToken>> CudaSampler::sample(cuda::Stream& stream, const float* logits, int64_t rows,
@@ -152,19 +151,27 @@ Result<std::vector<SampledToken>> CudaSampler::sample(cuda::Stream& stream, cons
   const size_t upload_bytes = (upload.bytes() + 255) / 256 * 256, result_bytes = sizeof(SampleResult) * n;
   GALVANI_TRY_VOID(reserve(upload_bytes, static_cast<size_t>(upload.edited) * static_cast<size_t>(vocab) * 4,
                            sizeof(ScanPart) * parts * n, result_bytes));
-  upload.write(host_.as<std::byte>());
-  GALVANI_TRY_VOID(stream.to_device(tables_.data(), host_.data(), upload.bytes()));
+  // A copy before the kernels and one after them would cost more than the kernels: few rows without lists travel with
+  // the launches, and the results go straight to the host.
+  const bool travels = n <= kSampleInline && upload.edits.empty() && upload.masks.empty();
+  if (!travels) {
+    upload.write(host_.as<std::byte>());
+    GALVANI_TRY_VOID(stream.to_device(tables_.data(), host_.data(), upload.bytes()));
+  }
   const auto* tables = tables_.as<std::byte>();
-  const SampleArgs args{.logits = logits,
-                        .stride = stride,
-                        .rows = static_cast<int>(rows),
-                        .vocab = static_cast<int>(vocab),
-                        .row = reinterpret_cast<const SampleRow*>(tables),
-                        .edits = reinterpret_cast<const SampleEdit*>(tables + upload.edits_at()),
-                        .masks = reinterpret_cast<const unsigned*>(tables + upload.masks_at()),
-                        .edited = edited_.as<float>(),
-                        .parts = parts_.as<ScanPart>(),
-                        .results = results_.as<SampleResult>()};
+  auto* results = reinterpret_cast<SampleResult*>(host_.as<std::byte>() + upload_bytes);
+  SampleArgs args{.logits = logits,
+                  .stride = stride,
+                  .rows = static_cast<int>(rows),
+                  .vocab = static_cast<int>(vocab),
+                  .row = travels ? nullptr : reinterpret_cast<const SampleRow*>(tables),
+                  .edits = reinterpret_cast<const SampleEdit*>(tables + upload.edits_at()),
+                  .masks = reinterpret_cast<const unsigned*>(tables + upload.masks_at()),
+                  .edited = edited_.as<float>(),
+                  .parts = parts_.as<ScanPart>(),
+                  .results = results,
+                  .inline_row = {}};
+  if (travels) std::copy(upload.rows.begin(), upload.rows.end(), args.inline_row);
   const bool dependent = device_->caps().has(Feature::kDependentLaunch);
   const auto run = [&](const char* name, cuda::Dim3 grid, unsigned threads) -> Status {
     GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(name));
@@ -178,8 +185,6 @@ Result<std::vector<SampledToken>> CudaSampler::sample(cuda::Stream& stream, cons
   GALVANI_TRY(const cuda::Kernel* pick, device_->kernel("sample_pick_sm70"));
   GALVANI_TRY_VOID(cuda::launch(stream, *pick, {.grid = {n}, .block = {1024}, .dependent_launch = dependent}, args,
                                 static_cast<int>(parts)));
-  auto* results = reinterpret_cast<SampleResult*>(host_.as<std::byte>() + upload_bytes);
-  GALVANI_TRY_VOID(stream.to_host(results, results_.data(), result_bytes));
   GALVANI_TRY_VOID(stream.synchronize());
 
   std::vector<SampledToken> tokens;

@@ -18,9 +18,13 @@ __device__ __forceinline__ unsigned key_of(float x) {
 }
 __device__ __forceinline__ bool broken(float x) { return !(x <= 3.402823466e38f); }
 
+__device__ __forceinline__ const SampleRow& row_of(const SampleArgs& args, int r) {
+  return args.row != nullptr ? args.row[r] : args.inline_row[r];
+}
+
 /// Copies a row and masks it. Grid: (parts of 1024, rows); block: 256.
 __device__ __forceinline__ void copy_masked(const SampleArgs& args) {
-  const SampleRow& row = args.row[blockIdx.y];
+  const SampleRow& row = row_of(args, blockIdx.y);
   if (row.edited < 0) return;
   const float* from = args.logits + blockIdx.y * args.stride;
   float* to = args.edited + static_cast<long long>(row.edited) * args.vocab;
@@ -33,7 +37,7 @@ __device__ __forceinline__ void copy_masked(const SampleArgs& args) {
 
 /// Applies a row's list of edits: the thread of an id's first edit does all of that id's. Grid: rows; block: 256.
 __device__ __forceinline__ void apply_edits(const SampleArgs& args) {
-  const SampleRow& row = args.row[blockIdx.x];
+  const SampleRow& row = row_of(args, blockIdx.x);
   if (row.edited < 0) return;
   float* logits = args.edited + static_cast<long long>(row.edited) * args.vocab;
   for (int i = row.edits_begin + threadIdx.x; i < row.edits_end; i += blockDim.x) {
@@ -55,7 +59,7 @@ __device__ __forceinline__ void apply_edits(const SampleArgs& args) {
 }
 
 __device__ __forceinline__ const float* drawn_from(const SampleArgs& args, int r) {
-  const SampleRow& row = args.row[r];
+  const SampleRow& row = row_of(args, r);
   return row.edited < 0 ? args.logits + r * args.stride : args.edited + static_cast<long long>(row.edited) * args.vocab;
 }
 
@@ -106,8 +110,9 @@ __device__ __forceinline__ void scan(const SampleArgs& args) {
 #pragma unroll
   for (int k = 0; k < kScanFours; ++k)
     drawn[k] = raw[k] = load_four(logits, at(k), vocab, by_fours(args.logits, args.stride));
-  const int edited = args.row[r].edited, valid = args.row[r].valid;
-  const bool logprobs = args.row[r].logprobs != 0;
+  const SampleRow& row = row_of(args, r);
+  const int edited = row.edited, valid = row.valid;
+  const bool logprobs = row.logprobs != 0;
   if (edited >= 0) {
     const float* from = args.edited + static_cast<long long>(edited) * vocab;
 #pragma unroll
@@ -432,7 +437,7 @@ __device__ __forceinline__ void pick(const SampleArgs& args, int parts) {
   __shared__ ScanPart found;
   __shared__ double found_normaliser;
   const int r = blockIdx.x;
-  const SampleRow row = args.row[r];
+  const SampleRow row = row_of(args, r);
   SampleResult& result = args.results[r];
   const float* raw = args.logits + r * args.stride;
   const float* x = drawn_from(args, r);

@@ -25,7 +25,7 @@ class CudaSampler {
   Status reserve(size_t upload, size_t edited, size_t parts, size_t results);
   cuda::CudaDevice* device_ = nullptr;
   cuda::PinnedBuffer host_;  // upload, then results
-  cuda::DeviceBuffer tables_, edited_, parts_, results_;
+  cuda::DeviceBuffer tables_, edited_, parts_;
 };
 
 }  // namespace galvani::kernels

@@ -6,6 +6,7 @@ namespace galvani::kernels {
 
 constexpr int kSampleTop = 20;          // kMaxTopLogprobs
 constexpr int kSampleScan = 2048;       // logits a block of the scan looks at
+constexpr int kSampleInline = 16;       // rows that travel with the launch instead of through memory
 constexpr int kSampleMaxBlocks = 1024;  // of 1,024 logits: the largest vocabulary is 2^20
 
 /// One edit of one logit, in the order of application; a row's edits are sorted by id, stably.
@@ -52,12 +53,13 @@ struct SampleArgs {
   const float* logits = nullptr;  ///< [rows, vocab]
   long long stride = 0;
   int rows = 0, vocab = 0;
-  const SampleRow* row = nullptr;
+  const SampleRow* row = nullptr;  ///< null: inline_row
   const SampleEdit* edits = nullptr;
   const unsigned* masks = nullptr;  ///< [masks, (vocab + 31) / 32]
   float* edited = nullptr;          ///< [edited rows, vocab]
   ScanPart* parts = nullptr;        ///< [rows, (vocab + kSampleScan − 1) / kSampleScan]
-  SampleResult* results = nullptr;
+  SampleResult* results = nullptr;  ///< page-locked host memory
+  SampleRow inline_row[kSampleInline];
 };
 
 }  // namespace galvani::kernels
