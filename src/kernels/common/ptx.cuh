@@ -31,6 +31,11 @@ GALVANI_DEVICE uint4 load_once(const uint4* pointer) {
   return v;
 }
 
+/// The line of `address` on its way to the L2.
+GALVANI_DEVICE void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 /// A dependent launch: wait until the kernel before has written, and let the next one start. No-ops below 9.0, where
 /// nothing is launched that way.
 GALVANI_DEVICE void dependency_wait() {
@@ -61,6 +66,24 @@ GALVANI_DEVICE void registers_down() {
 #else
   wrong_arch();
 #endif
+}
+
+/// True in one lane, the same each time; all lanes of the warp call it. What only that lane does needs no loop over
+/// lanes where an instruction takes uniform registers (bulk copies).
+GALVANI_DEVICE bool elect_lane() {
+  unsigned elected = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+#else
+  wrong_arch();
+#endif
+  return elected != 0;
 }
 
 /// One barrier of the sixteen for some of a block's threads.

@@ -145,12 +145,12 @@ struct OneChunk {
   }
 };
 
-template <int kBits, typename T, int kSub, A16Scale kScale, int kChunk>
-GALVANI_DEVICE void one_walk(const QmatmulFewArgs& a, const FewRange& r, FewRing<FewCopy::kBulk, kChunk>& ring,
+/// slots: this warp's ring, whose wait() gives a chunk's place in it.
+template <int kBits, typename T, int kSub, A16Scale kScale, int kChunk, typename Ring>
+GALVANI_DEVICE void one_walk(const QmatmulFewArgs& a, const FewRange& r, Ring& ring, const unsigned char* slots,
                              unsigned char* smem, int warp, int lane) {
   using Chunk = OneChunk<kBits, T, kSub, kScale, kChunk>;
   const typename Chunk::Lane l = Chunk::place(a, smem, lane);
-  const unsigned char* const slots = smem + warp * a.stages * kChunk * Chunk::kUnitBytes;
   const float* const sum_base = reinterpret_cast<const float*>(smem + (l.idle ? a.zero_at : a.sum_at));
   const int sum_step = l.idle ? 0 : Chunk::kGroups;
   const int last_units = r.units - (r.chunks - 1) * kChunk;
@@ -225,13 +225,14 @@ __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_one(const QmatmulFewAr
     one_load_x<T, kChunk>(a, r, smem, fetch_rest);
   else
     few_load_x<T, true, 1>(a, r, r.chunks * kChunk, smem, fetch_rest);
+  const unsigned char* const slots = smem + warp * a.stages * kChunk * a.p.unit_bytes;
   const auto walk = [&]<A16Scale kScale>() {
     if (a.p.subgroups == 1)
-      one_walk<kBits, T, 1, kScale, kChunk>(a, r, ring, smem, warp, lane);
+      one_walk<kBits, T, 1, kScale, kChunk>(a, r, ring, slots, smem, warp, lane);
     else if (a.p.subgroups == 2)
-      one_walk<kBits, T, 2, kScale, kChunk>(a, r, ring, smem, warp, lane);
+      one_walk<kBits, T, 2, kScale, kChunk>(a, r, ring, slots, smem, warp, lane);
     else
-      one_walk<kBits, T, 4, kScale, kChunk>(a, r, ring, smem, warp, lane);
+      one_walk<kBits, T, 4, kScale, kChunk>(a, r, ring, slots, smem, warp, lane);
   };
   if (a.p.scale == static_cast<int>(A16Scale::kBF16))
     walk.template operator()<A16Scale::kBF16>();

@@ -1,0 +1,109 @@
+#include "kernels/step/step_cuda.h"
+
+#include <algorithm>
+
+namespace galvani::kernels {
+
+const char* step_kernel_name(int bits, Arithmetic arithmetic) {
+  if (bits != 4 || arithmetic == Arithmetic::kF32) return nullptr;
+  return arithmetic == Arithmetic::kBF16 ? "decode_step_q4_bf16_sm90" : "decode_step_q4_f16_sm90";
+}
+
+const char* StepProgram::product(const CudaMatrix& w, StepProduct product) {
+  if (!caps_.has(Feature::kBulkCopy)) return "bulk copies into shared memory are missing (from 9.0 on)";
+  if (w.format.code != A16Code::kAffine) return "codes are not affine";
+  if (step_kernel_name(w.format.bits, arithmetic_) == nullptr) return "no kernel for this width";
+  if (bits_ != 0 && w.format.bits != bits_) return "matrices of several widths";
+  product.w = w.data;
+  product.n = static_cast<int>(w.rows), product.k = static_cast<int>(w.cols);
+  product.units = static_cast<int>(a16_units(w.cols));
+  product.unit_bytes = a16_unit_bytes(w.format);
+  product.subgroups = a16_subgroups(w.format.group);
+  product.scale = static_cast<int>(w.format.scale);
+  step_share(product, caps_.sms, product.output == StepOutput::kGated);
+  if (const char* reason = step_refusal(product)) return reason;
+  StepNeeds needs = needs_;
+  step_need(needs, product);
+  ++needs.phases;
+  if (!step_layout(needs, caps_.smem_optin).ok) return "x and two slots a warp do not fit this part's shared memory";
+  // The norm that a phase begins with comes from memory each step: the last product before it asks for it.
+  if (product.input == StepInput::kNormed && product.norm_w != nullptr)
+    for (auto before = phases_.rbegin(); before != phases_.rend(); ++before) {
+      if (before->kind != StepKind::kProduct) continue;
+      before->next_norm = product.norm_w;
+      before->next_norm_bytes = product.k * 4;
+      break;
+    }
+  bits_ = w.format.bits;
+  needs_ = needs;
+  StepPhase phase;
+  phase.kind = StepKind::kProduct;
+  phase.product = product;
+  phases_.push_back(phase);
+  return nullptr;
+}
+
+const char* StepProgram::attention(const StepAttention& attention) {
+  const PagedKv& kv = attention.qkv.kv;
+  const int heads = attention.qkv.heads;
+  const StoreType type = arithmetic_ == Arithmetic::kBF16 ? StoreType::kBF16 : StoreType::kF16;
+  if (attention.qkv.type != type) return "keys and values have not the activations' type";
+  if (kv.k_dim != kv.v_dim) return "keys and values differ in width";
+  if (kv.k_dim != 64 && kv.k_dim != 128) return "head width is not 64 or 128";
+  if (heads % kv.kv_heads != 0 || heads / kv.kv_heads > kStepMostGroup) return "more than 8 query heads a kv head";
+  StepNeeds needs = needs_;
+  needs.attention = step_max(needs.attention, step_attention_bytes(heads, kv.kv_heads, kv.k_dim));
+  ++needs.phases;
+  if (bits_ != 0 && !step_layout(needs, caps_.smem_optin).ok)
+    return "attention and two slots a warp do not fit this part's shared memory";
+  needs_ = needs;
+  StepPhase phase;
+  phase.kind = StepKind::kAttention;
+  phase.attention = attention;
+  phases_.push_back(phase);
+  return nullptr;
+}
+
+void StepProgram::clear() {
+  phases_.clear();
+  needs_ = {};
+  bits_ = 0;
+}
+
+int64_t StepProgram::part_floats(int heads, int kv_heads, int v_dim) const {
+  return int64_t{std::max(1, caps_.sms / kv_heads)} * heads * v_dim;
+}
+
+StepLayout StepProgram::layout() const { return step_layout(needs_, caps_.smem_optin); }
+
+const char* StepProgram::refusal() const {
+  if (bits_ == 0) return "no product";
+  return layout().ok ? nullptr : "x and two slots a warp do not fit this part's shared memory";
+}
+
+std::string StepProgram::text() const {
+  const StepLayout l = layout();
+  const char* name = step_kernel_name(bits_, arithmetic_);
+  return fmt::format("kernel={} {} phases, blocks={} stages={} smem={}", name == nullptr ? "none" : name,
+                     phases_.size(), caps_.sms, l.args.stages, l.smem);
+}
+
+Status StepProgram::launch(cuda::Stream& stream, const void* device_phases, unsigned* arrived) const {
+  if (const char* reason = refusal())
+    return fail(ErrorCode::kUnsupported, "a decode step of {} phases in one kernel: {}", phases_.size(), reason);
+  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(step_kernel_name(bits_, arithmetic_)));
+  const StepLayout l = layout();
+  StepArgs args = l.args;
+  args.phases = static_cast<const StepPhase*>(device_phases);
+  args.count = static_cast<int>(phases_.size());
+  args.arrived = arrived;
+  GALVANI_TRY_VOID(stream.fill(arrived, 0, sizeof(unsigned)));
+  cuda::LaunchConfig config;
+  config.grid = {static_cast<unsigned>(caps_.sms)};
+  config.block = {static_cast<unsigned>(kStepThreads)};
+  config.dynamic_smem = l.smem;
+  config.cooperative = true;
+  return cuda::launch(stream, *kernel, config, args);
+}
+
+}  // namespace galvani::kernels

@@ -1,0 +1,321 @@
+#pragma once
+// A product of a decode step: the walk of qmatmul_one.cuh over a ring that another warp fills.
+#include "kernels/common/grid.cuh"
+#include "kernels/elementwise/elementwise_cuda.cuh"
+#include "kernels/qmatmul/qmatmul_one.cuh"
+#include "kernels/step/step_cuda_args.h"
+
+namespace galvani::kernels::GALVANI_CUDA_NS {
+
+/// This block's row tiles: `count` from `first` on, and where gate and up are paired as many from `pair` further on.
+struct StepTiles {
+  int first, count;
+  GALVANI_DEVICE StepTiles(const StepProduct& p) {
+    const int block = static_cast<int>(blockIdx.x);
+    first = block * p.tiles + min(block, p.tiles_rest);
+    count = p.tiles + (block < p.tiles_rest ? 1 : 0);
+  }
+};
+
+GALVANI_DEVICE StepRun step_run(const StepProduct& p) {
+  const StepTiles tiles(p);
+  const long long tile_bytes = static_cast<long long>(p.units) * p.unit_bytes;
+  StepRun run;
+  run.from = p.w + tiles.first * tile_bytes;
+  run.half = tiles.count * p.chunks;
+  run.chunks = p.pair > 0 ? 2 * run.half : run.half;
+  run.jump = p.pair > 0 ? (p.pair - tiles.count) * tile_bytes : 0;
+  run.chunk_bytes = kFewChunk * p.unit_bytes;
+  run.pad = 0;
+  return run;
+}
+
+/// What a warp works on: a part of the list of its block's chunks. Row tiles count from the block's first.
+GALVANI_DEVICE FewRange step_range(const StepProduct& p, int warp) {
+  FewRange r;
+  r.tile0 = 0, r.tiles = StepTiles(p).count * (p.pair > 0 ? 2 : 1);
+  r.k0 = 0, r.units = p.units, r.chunks = p.chunks, r.inverse = p.chunks_inverse, r.rank = 0;
+  r.begin = r.warp_begin(warp);
+  r.end = r.warp_begin(warp + 1);
+  r.first = r.tile_of(r.begin);
+  r.first_chunk = r.begin - r.first * r.chunks;
+  return r;
+}
+
+/// What a warp's ring keeps between phases, in shared memory: registers of the products are many enough.
+struct alignas(16) StepRingState {
+  const unsigned char* from;  ///< the next chunk to ask for
+  int left, chunk_bytes;      ///< chunks of this phase to ask for, and their size
+  int next;                   ///< phase after it
+  int slot, parity;           ///< the slot to read next
+  int pad;
+};
+static_assert(sizeof(StepRingState) == kStepRingBytes);
+
+/// A warp's ring of chunks in shared memory, filled through all products of the step as slots become free: what
+/// one_walk asks of a ring.
+struct StepRing {
+  const StepArgs& s;
+  unsigned char* smem;
+  int warp;
+  StepRingState state;
+  int offset;        ///< of the slot to read next
+  unsigned barrier;  ///< its barrier
+  GALVANI_DEVICE int first_offset() const { return warp * s.stages * s.slot_bytes; }
+  GALVANI_DEVICE unsigned first_barrier() const { return shared_address(smem + s.barrier_at) + warp * s.stages * 8; }
+  GALVANI_DEVICE StepRingState* place() const {
+    return reinterpret_cast<StepRingState*>(smem + s.ring_at) + warp;
+  }
+  /// Goes on where the last one was saved, or begins.
+  GALVANI_DEVICE StepRing(const StepArgs& s, unsigned char* smem, int warp, bool begins)
+      : s(s), smem(smem), warp(warp), state{} {
+    if (!begins) state = *place();
+    offset = first_offset() + state.slot * s.slot_bytes;
+    barrier = first_barrier() + state.slot * 8;
+  }
+  GALVANI_DEVICE void save() {
+    __syncwarp();
+    *place() = state;
+  }
+  /// Asks for the next chunk. All lanes keep account: a lane of its own would have its registers copied for each.
+  GALVANI_DEVICE void fetch(int to, unsigned its_barrier) {
+    while (state.left == 0) {
+      if (state.next == s.count) return;
+      const StepRun run = reinterpret_cast<const StepRun*>(smem + s.run_at)[state.next++];
+      const int begin = run.chunks * warp / kStepWarps;
+      state.left = run.chunks * (warp + 1) / kStepWarps - begin;
+      state.chunk_bytes = run.chunk_bytes;
+      state.from = run.from + static_cast<long long>(begin) * run.chunk_bytes + (begin >= run.half ? run.jump : 0);
+    }
+    --state.left;
+    if (elect_lane()) {
+      barrier_arrive_expect(its_barrier, static_cast<unsigned>(state.chunk_bytes));
+      bulk_copy(shared_address(smem) + to, state.from, static_cast<unsigned>(state.chunk_bytes), its_barrier);
+    }
+    state.from += state.chunk_bytes;
+  }
+  GALVANI_DEVICE int wait() {
+    barrier_wait(barrier, static_cast<unsigned>(state.parity));
+    return offset;
+  }
+  GALVANI_DEVICE void release(int) {
+    __syncwarp();
+    fetch(offset, barrier);
+    offset += s.slot_bytes, barrier += 8;
+    if (++state.slot == s.stages) state.slot = 0, state.parity ^= 1, offset = first_offset(), barrier = first_barrier();
+  }
+};
+
+/// Pieces of eight elements of x: which a thread has. All blocks want the same bytes at the same time, and one part of
+/// the L2 would have to serve them all: each begins elsewhere.
+struct StepPieces {
+  int count, turn;
+  GALVANI_DEVICE StepPieces(const StepProduct& p)
+      : count(p.k / 8), turn(static_cast<int>(blockIdx.x & 7) * (p.k / 64 & ~7)) {}
+  GALVANI_DEVICE int operator()(int u) const {
+    const int at = static_cast<int>(threadIdx.x) + u * kStepThreads;
+    if (at >= count) return -1;
+    return at + turn < count ? at + turn : at + turn - count;
+  }
+};
+
+/// A piece of x and the sum of its subgroup.
+template <typename T>
+GALVANI_DEVICE void step_put_x(const StepArgs& s, unsigned char* smem, const uint4& v, int piece, bool here, int log2) {
+  float sum = few_sum_8<T>(v);
+  sum += __shfl_xor_sync(kFullMask, sum, 1);
+  if (log2 >= 2) sum += __shfl_xor_sync(kFullMask, sum, 2);
+  if (log2 == 3) sum += __shfl_xor_sync(kFullMask, sum, 4);
+  if (!here) return;
+  *reinterpret_cast<uint4*>(smem + s.x_at + piece * 16) = v;
+  if ((piece & ((1 << log2) - 1)) == 0) reinterpret_cast<float*>(smem + s.sum_at)[piece >> log2] = sum;
+}
+
+/// x and the sums of its subgroups. Ends with a barrier.
+template <typename T>
+GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, unsigned char* smem) {
+  const StepPieces piece(p);
+  const int log2 = p.subgroups == 1 ? 3 : p.subgroups == 2 ? 2 : 1;  // lanes of a subgroup: 8, 4 or 2
+  const T* const x = static_cast<const T*>(p.x);
+  constexpr int kBatch = 4;
+  for (int base = 0; base * kStepThreads < piece.count; base += kBatch) {
+    uint4 v[kBatch];
+    int at[kBatch];
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      at[u] = piece(base + u);
+      v[u] = make_uint4(0, 0, 0, 0);
+      if (at[u] >= 0) v[u] = __ldcg(reinterpret_cast<const uint4*>(x + at[u] * 8));
+    }
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      if ((base + u) * kStepThreads >= piece.count) break;
+      step_put_x<T>(s, smem, v[u], at[u], at[u] >= 0, log2);
+    }
+  }
+  __syncthreads();
+}
+
+/// 1 / sqrt(mean of squares + eps) of the row whose squares the warps have left. All lanes.
+GALVANI_DEVICE float step_norm_inverse(const StepArgs& s, const StepProduct& p, const unsigned char* smem, int lane) {
+  const float* const squares = reinterpret_cast<const float*>(smem + s.square_at);
+  const float total = warp_sum(lane < kStepWarps ? squares[lane] : 0.0f);
+  return 1.0f / sqrtf(total / static_cast<float>(p.k) + p.eps);
+}
+
+/// A norm's weights for a thread's pieces of x, asked for while the grid waits.
+struct StepNormWeights {
+  float4 w[4];
+  GALVANI_DEVICE void load(const StepProduct& p) {
+    const StepPieces piece(p);
+    const float one = p.plus_one ? 1.0f : 0.0f;
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      w[2 * u] = w[2 * u + 1] = make_float4(1, 1, 1, 1);
+      if (p.norm_w == nullptr || piece(u) < 0) continue;
+      const float4* const from = reinterpret_cast<const float4*>(p.norm_w + piece(u) * 8);
+      w[2 * u] = load_early(from), w[2 * u + 1] = load_early(from + 1);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w[i].x += one, w[i].y += one, w[i].z += one, w[i].w += one;
+  }
+};
+
+/// The same of x · w of norm(x), x being f32; its last factor is left to the finished sums, which step_norm_inverse has
+/// it for: so nothing waits for the sum of squares. f16 could overflow without it and has it here.
+template <typename T>
+GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, const StepNormWeights& weights,
+                                     unsigned char* smem, int warp, int lane) {
+  const StepPieces piece(p);
+  const int log2 = p.subgroups == 1 ? 3 : p.subgroups == 2 ? 2 : 1;
+  const float* const x = static_cast<const float*>(p.x);
+  float4 v[4];
+#pragma unroll
+  for (int u = 0; u < 2; ++u) {
+    v[2 * u] = v[2 * u + 1] = make_float4(0, 0, 0, 0);
+    if (piece(u) < 0) continue;
+    const float4* const from = reinterpret_cast<const float4*>(x + piece(u) * 8);
+    v[2 * u] = __ldcg(from), v[2 * u + 1] = __ldcg(from + 1);
+  }
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) squares += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
+  squares = warp_sum(squares);
+  if (lane == 0) reinterpret_cast<float*>(smem + s.square_at)[warp] = squares;
+  float inverse = 1;
+  if constexpr (!kIsBf16Type<T>) {
+    __syncthreads();
+    inverse = step_norm_inverse(s, p, smem, lane);
+  }
+#pragma unroll
+  for (int u = 0; u < 2; ++u) {
+    if (u * kStepThreads >= piece.count) break;
+    const float4 a = v[2 * u], b = v[2 * u + 1], wa = weights.w[2 * u], wb = weights.w[2 * u + 1];
+    const uint4 y = {
+        pack2<T>(a.x * inverse * wa.x, a.y * inverse * wa.y), pack2<T>(a.z * inverse * wa.z, a.w * inverse * wa.w),
+        pack2<T>(b.x * inverse * wb.x, b.y * inverse * wb.y), pack2<T>(b.z * inverse * wb.z, b.w * inverse * wb.w)};
+    step_put_x<T>(s, smem, y, piece(u), piece(u) >= 0, log2);
+  }
+  __syncthreads();
+}
+
+/// The sums of a tile's rows, in lane row and lane row + 16: its own warp's where one had all of it, else the parts of
+/// its warps, even ones and odd ones in order. total: chunks of the block. All lanes.
+GALVANI_DEVICE float step_join(const StepArgs& s, const unsigned char* smem, int tile, int chunks, int total, int lane) {
+  const int begin = tile * chunks, end = begin + chunks, row = lane % kA16Rows, half = lane / kA16Rows;
+  const int from = total * lane / kStepWarps, to = total * (lane + 1) / kStepWarps;  // of warp `lane`
+  const unsigned here = __ballot_sync(kFullMask, lane < kStepWarps && from < to && from < end && to > begin);
+  const unsigned late = __ballot_sync(kFullMask, from >= begin);
+  const int first = __ffs(static_cast<int>(here)) - 1, last = 31 - __clz(static_cast<int>(here));
+  if (first == last) return reinterpret_cast<const float*>(smem + s.part_at)[tile * kA16Rows + row];
+  // A warp's first tile is in its first place; only the tile's first warp may have come from another.
+  const float* const red = reinterpret_cast<const float*>(smem + s.red_at) + row;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kStepWarps / 2; ++i) {
+    const int w = first + half + 2 * i;
+    if (w <= last) sum += red[(2 * w + (w == first && (late >> w & 1) == 0 ? 1 : 0)) * kA16Rows];
+  }
+  return sum + __shfl_xor_sync(kFullMask, sum, kA16Rows);
+}
+
+/// The block's finished sums to where they belong, a tile (gate and up: two) a warp. old: of the warp's first tile.
+template <typename T>
+GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const unsigned char* smem,
+                                const StepTiles& tiles, float old, int warp, int lane) {
+  const int total = tiles.count * p.chunks * (p.pair > 0 ? 2 : 1);
+  if (warp >= tiles.count) return;
+  float inverse = 1;
+  if (kIsBf16Type<T> && p.input == StepInput::kNormed) inverse = step_norm_inverse(s, p, smem, lane);
+  for (int tile = warp; tile < tiles.count; tile += kStepWarps) {
+    float value = step_join(s, smem, tile, p.chunks, total, lane) * inverse;
+    if (p.output == StepOutput::kGated) {
+      const GatedArgs gate{.kind = p.gate, .alpha = p.alpha, .limit = p.limit};
+      value = gated_value(value, step_join(s, smem, tiles.count + tile, p.chunks, total, lane) * inverse, gate);
+    }
+    const int row = (tiles.first + tile) * kA16Rows + lane;
+    if (lane >= kA16Rows || (p.pair == 0 && row >= p.n)) continue;
+    if (p.output == StepOutput::kStoreHalf || p.output == StepOutput::kGated) {
+      static_cast<T*>(p.y)[row] = from_f32<T>(value);
+      continue;
+    }
+    float* const to = static_cast<float*>(p.y) + row;
+    if (p.output == StepOutput::kAdd) value += tile == warp ? old : __ldcg(to);
+    *to = value;
+  }
+}
+
+/// Until `target` blocks have arrived; all threads.
+GALVANI_DEVICE void step_wait(const unsigned* arrived, unsigned target) {
+  if (threadIdx.x == 0) {
+    while (static_cast<int>(grid_poll(arrived) - target) < 0) {
+    }
+  }
+  __syncthreads();
+}
+
+template <int kBits, typename T, int kChunk>
+GALVANI_DEVICE void step_product(const StepArgs& s, const StepProduct& p, unsigned char* smem, int warp, int lane,
+                                 unsigned target) {
+  const StepTiles tiles(p);
+  const FewRange r = step_range(p, warp);
+  StepRing ring(s, smem, warp, false);
+  // What is added to is this block's own, from phases that lie behind a barrier.
+  float old = 0;
+  if (p.output == StepOutput::kAdd && warp < tiles.count && lane < kA16Rows) {
+    const int row = (tiles.first + warp) * kA16Rows + lane;
+    if (row < p.n) old = __ldcg(static_cast<float*>(p.y) + row);
+  }
+  if (p.input == StepInput::kNormed) {
+    StepNormWeights weights;
+    weights.load(p);
+    step_wait(s.arrived, target);
+    step_load_normed<T>(s, p, weights, smem, warp, lane);
+  } else {
+    step_wait(s.arrived, target);
+    step_load_x<T>(s, p, smem);
+  }
+  QmatmulFewArgs a;
+  a.x_at = s.x_at, a.zero_at = s.zero_at, a.sum_at = s.sum_at, a.red_at = s.red_at, a.part_at = s.part_at;
+  a.split_log2 = 1;  // all sums to shared memory
+  a.p.m = 1;
+  const auto walk = [&]<A16Scale kScale>() {
+    if (p.subgroups == 1)
+      one_walk<kBits, T, 1, kScale, kChunk>(a, r, ring, smem, smem, warp, lane);
+    else if (p.subgroups == 2)
+      one_walk<kBits, T, 2, kScale, kChunk>(a, r, ring, smem, smem, warp, lane);
+    else
+      one_walk<kBits, T, 4, kScale, kChunk>(a, r, ring, smem, smem, warp, lane);
+  };
+  if (p.scale == static_cast<int>(A16Scale::kBF16))
+    walk.template operator()<A16Scale::kBF16>();
+  else if (p.scale == static_cast<int>(A16Scale::kF16))
+    walk.template operator()<A16Scale::kF16>();
+  else
+    walk.template operator()<A16Scale::kF32>();
+  ring.save();
+  __syncthreads();
+  step_finish<T>(s, p, smem, tiles, old, warp, lane);
+}
+
+}  // namespace galvani::kernels::GALVANI_CUDA_NS
