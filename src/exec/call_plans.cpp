@@ -131,9 +131,16 @@ Status choose_arm(GpuChoice& choice, const std::string& op, const std::string& a
     choice.forced_matmul = matmul ? static_cast<int>(*matmul) : -1;
     return {};
   }
+  if (op == "step") {
+    if (arm != "auto" && arm != "launches" && arm != "one-kernel")
+      return fail(ErrorCode::kInvalidArgument, "--arm step={}: there is no such arm; known: auto, launches, one-kernel",
+                  arm);
+    choice.step = arm == "auto" ? StepArm::kAuto : arm == "launches" ? StepArm::kLaunches : StepArm::kOneKernel;
+    return {};
+  }
   if (op != "attention")
-    return fail(ErrorCode::kInvalidArgument, "--arm {}={}: on CUDA arms can be chosen for: attention, qmatmul", op,
-                arm);
+    return fail(ErrorCode::kInvalidArgument, "--arm {}={}: on CUDA arms can be chosen for: attention, qmatmul, step",
+                op, arm);
   const auto found = attention_arm_from_name(arm);
   if (!found)
     return fail(ErrorCode::kInvalidArgument,
@@ -164,6 +171,13 @@ Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, co
   // One arm whatever the number of rows: the one that takes any.
   if (options.batch_invariant) choice.forced_matmul = static_cast<int>(kernels::QmatmulCudaArm::kMma);
   for (const auto& [op, arm] : options.arms) GALVANI_TRY_VOID(choose_arm(choice, op, arm));
+  if (choice.step == StepArm::kAuto && (options.batch_invariant || options.poison || choice.arm_named ||
+                                        choice.attention != kernels::AttentionCudaArm::kAuto))
+    choice.step = StepArm::kLaunches;
+  if (choice.step == StepArm::kOneKernel && options.batch_invariant)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "--arm step=one-kernel: not under batch invariance, where all rows take the arms of many; leave one out");
   choice.rows_only = options.batch_invariant || choice.attention == kernels::AttentionCudaArm::kDecode ||
                      choice.attention == kernels::AttentionCudaArm::kSimt;
   return choice;

@@ -11,6 +11,10 @@
 
 namespace galvani::exec {
 
+/// A decode step of one token: a launch an operation, replayed as a graph, or one kernel (kernels/step). kAuto: one
+/// kernel where every layer can be part of it and no other arm is named.
+enum class StepArm { kAuto, kLaunches, kOneKernel };
+
 /// What of a run's options decides which kernels it takes.
 struct GpuChoice {
   kernels::Arithmetic arithmetic = kernels::Arithmetic::kBF16;
@@ -18,6 +22,7 @@ struct GpuChoice {
   int forced_matmul = -1;  ///< a QmatmulCudaArm
   bool arm_named = false;  ///< by --arm qmatmul, not by batch invariance
   kernels::AttentionCudaArm attention = kernels::AttentionCudaArm::kAuto;
+  StepArm step = StepArm::kAuto;
   bool rows_only = false;    ///< chunks are run row by row too: one arm whatever the batch
   int64_t expand_bytes = 0;  ///< the largest matrix that the expand arm may hold
 };

@@ -38,6 +38,7 @@ Status CudaOps::initialise(int64_t expected_weights) {
   }
   GALVANI_TRY(uploader_, Uploader::create(stream_, expected_weights));
   GALVANI_TRY(sampler_, kernels::CudaSampler::create(*device_));
+  GALVANI_TRY_VOID(prepare_one_kernel());
   constexpr size_t kFixed = 3 * table_bytes(kMaxGraphRows) + kMaxSchedules * table_bytes(kMaxGraphRows + 2);
   GALVANI_TRY_VOID(decode_block_.create(*device_, kFixed, "step tables"));
   return block_.create(*device_, size_t{1} << 20, "step tables");
@@ -179,6 +180,7 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
   }
   if (!decode_ || !step_status_) return;
   if (Status started = start_decode(batch); !started) step_status_ = std::move(started);
+  begin_one_kernel();
 }
 
 Status CudaOps::start_decode(const Batch& batch) {
@@ -268,11 +270,13 @@ void CudaOps::begin_layer(int layer) {
 
 Status CudaOps::finish_step() {
   flush();
+  launch_phases();
   if (mode_ == StepMode::kCapture) {
     auto captured = stream_.end_capture();
     mode_ = StepMode::kEager;
     if (!captured && step_status_) step_status_ = tl::unexpected<Error>(std::move(captured).error());
     if (step_status_) {
+      GALVANI_TRY_VOID(upload_phases());
       DecodeGraph& graph = graphs_[graph_index(rows_)];
       GALVANI_TRY(const size_t nodes, captured->node_count());
       GALVANI_TRY(cuda::GraphExec exec, captured->instantiate());
@@ -289,6 +293,7 @@ Status CudaOps::finish_step() {
     if (!replayed_) step_status_ = replay();
   } else if (decode_) {
     graphs_[graph_index(rows_)].warm = true;
+    step_status_ = end_one_kernel();
   }
   mode_ = StepMode::kEager;
   if (options_.count_activations && step_status_) step_status_ = collect_counts();

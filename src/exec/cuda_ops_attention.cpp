@@ -45,17 +45,9 @@ kernels::PagedKv CudaOps::pages(const AttentionLayer& layer) const {
           kv.v_dim};
 }
 
-AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) {
-  const Act qkv = multiply(normed(x, norm, entering()), layer.qkv);
+kernels::QkvArgs CudaOps::qkv_args(const Act& qkv, const Act& q, const AttentionLayer& layer) {
   const int64_t q_width = int64_t{layer.heads} * layer.k_dim;
   const int64_t k_width = layer.reuse_kv ? 0 : int64_t{layer.kv_heads} * layer.k_dim;
-  const int64_t v_width = layer.reuse_kv || layer.v_from_k ? 0 : int64_t{layer.kv_heads} * layer.v_dim;
-  const int64_t gate_width = layer.output_gate ? int64_t{layer.heads} * layer.v_dim : 0;
-  const int64_t gate_column = q_width + k_width + v_width;
-  GALVANI_CHECK(qkv.cols == gate_column + gate_width, "attention: the product has {} rows, its layer needs {}",
-                qkv.cols, gate_column + gate_width);
-  const StoreType type = store_type(state_->options().kv_dtype);
-  Act q = make(qkv.rows, q_width, type);
   kernels::QkvArgs args{.x = floats(qkv),
                         .x_stride = qkv.stride,
                         .k_column = static_cast<int>(q_width),
@@ -71,20 +63,38 @@ AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm
                         .q = q.data,
                         .q_stride = q.stride,
                         .kv = pages(layer),
-                        .type = type,
+                        .type = store_type(state_->options().kv_dtype),
                         .tables = mirror_.tables(layer.kv_group),
                         .positions = positions_,
                         .sequence = sequence_};
   if (layer.q_norm) args.q_norm = norm_weights(*layer.q_norm);
   if (layer.k_norm) args.k_norm = norm_weights(*layer.k_norm);
   if (layer.v_norm) args.v_norm = norm_weights(*layer.v_norm);
-  if (layer.norm_whole) whole_norms(qkv, layer, args);
   if (layer.rope) {
     const RopeSpec& spec = ropes_[static_cast<size_t>(layer.rope.id)].spec;
     args.rope = rope_table(layer.rope);
     args.rope_pairs = static_cast<int>(spec.inv_freq.size());
     args.interleaved = spec.interleaved;
   }
+  return args;
+}
+
+AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer) {
+  if (stepping()) {
+    const Act qkv = make(x.rows, linear_of(layer.qkv).rows, StoreType::kF32);
+    if (step_qkv(x, norm, layer, qkv)) return {.q = qkv, .gate = {}};
+  }
+  const Act qkv = multiply(normed(x, norm, entering()), layer.qkv);
+  const int64_t q_width = int64_t{layer.heads} * layer.k_dim;
+  const int64_t k_width = layer.reuse_kv ? 0 : int64_t{layer.kv_heads} * layer.k_dim;
+  const int64_t v_width = layer.reuse_kv || layer.v_from_k ? 0 : int64_t{layer.kv_heads} * layer.v_dim;
+  const int64_t gate_width = layer.output_gate ? int64_t{layer.heads} * layer.v_dim : 0;
+  const int64_t gate_column = q_width + k_width + v_width;
+  GALVANI_CHECK(qkv.cols == gate_column + gate_width, "attention: the product has {} rows, its layer needs {}",
+                qkv.cols, gate_column + gate_width);
+  const Act q = make(qkv.rows, q_width, store_type(state_->options().kv_dtype));
+  kernels::QkvArgs args = qkv_args(qkv, q, layer);
+  if (layer.norm_whole) whole_norms(qkv, layer, args);
   run([&] { return kernels::qkv_finish_cuda(stream_, args); });
   AttentionInputs inputs{.q = q, .gate = {}};
   if (layer.output_gate) inputs.gate = {floats(qkv) + gate_column, qkv.rows, gate_width, qkv.stride};
@@ -127,6 +137,13 @@ void CudaOps::whole_norms(const Act& qkv, const AttentionLayer& layer, kernels::
 
 Act CudaOps::attention(const AttentionInputs& inputs, const AttentionLayer& layer) {
   Act out = make(inputs.q.rows, int64_t{layer.heads} * layer.v_dim, entering());
+  if (one_kernel_ && one_kernel_->qkv) {
+    const kernels::StepAttention phase = step_attention(layer, out);
+    if (!step_takes([&](kernels::StepProgram& program) { return program.attention(phase); }))
+      fail_step(
+          fail(ErrorCode::kInternal, "attention of a step in one kernel was refused after its product was taken"));
+    return out;
+  }
   if (Status done = attend(inputs.q, layer, out); !done) fail_step(tl::unexpected<Error>(std::move(done).error()));
   if (!layer.output_gate) return out;
   const float* bias = linear_of(layer.qkv).bias_data();

@@ -20,6 +20,7 @@
 #include "kernels/norm/norm_cuda_args.h"
 #include "kernels/rope/rope_cuda_args.h"
 #include "kernels/sampling/sampling_cuda.h"
+#include "kernels/step/step_cuda.h"
 
 namespace galvani::exec {
 
@@ -108,6 +109,18 @@ class CudaOps final : public Ops {
     std::optional<cuda::GraphExec> exec;
     GraphInfo info;
   };
+  /// A decode step of one row as one kernel: what of the step's calls is written down as phases instead of launched.
+  /// The eager step before the capture tries every call; what it finds inside layers decides.
+  struct OneKernel {
+    kernels::StepProgram program;              // not launched yet
+    std::vector<kernels::StepPhase> launched;  // in the graph that is being captured
+    const char* refusal = nullptr;             // of a call inside a layer
+    bool on = false;                           // for the graph of one row
+    std::vector<bool> taken;                   // of the captured calls that were asked; a replay asks again
+    size_t asked = 0;
+    cuda::DeviceBuffer phases, counters;
+    std::optional<kernels::QkvArgs> qkv;  // from attention_inputs() to attention()
+  };
   /// A split of keys that some layers share; its place in device memory is the same in every decode step.
   struct Schedule {
     kernels::AttentionCudaShape shape;
@@ -125,6 +138,8 @@ class CudaOps final : public Ops {
   template <typename Launch>
   void run(const Launch& launch) {
     if (mode_ == StepMode::kReplay || !step_status_) return;
+    launch_phases();
+    if (!step_status_) return;
     if (Status done = launch(); !done) step_status_ = std::move(done);
   }
   void fail_step(tl::unexpected<Error> error) {
@@ -144,6 +159,7 @@ class CudaOps final : public Ops {
   /// norm(x) in `type` (x itself, rounded, without a norm), after what is pending for x.
   Act normed(const Act& x, const std::optional<Norm>& norm, kernels::StoreType type);
   void flush();
+  Act logit_rows(const Act& x, const std::optional<Norm>& norm);
   /// The type in which activations wait for their product: what is counted must not be rounded yet.
   kernels::StoreType entering() const { return options_.count_activations ? kernels::StoreType::kF32 : act_type_; }
   /// Adds what of x the run's arithmetic cannot hold to the layer's counters.
@@ -154,6 +170,27 @@ class CudaOps final : public Ops {
   Status multiply_dense(const CudaSegment& segment, int64_t cols, const Act& x, float* out, int64_t out_stride);
   Act gate(const Act& gate, const float* gate_bias, const Act& up, const float* up_bias, kernels::Gate kind,
            const GatedActivation& activation);
+
+  // One kernel for a step (cuda_ops_step.cpp).
+  Status prepare_one_kernel();
+  bool stepping() const { return one_kernel_ && decode_ && rows_ == 1; }
+  /// Whether the call became a phase; `append` gives null or why it cannot. In an eager step never: it is only asked.
+  template <typename Append>
+  bool step_takes(const Append& append);
+  /// y = W · norm(x) as a phase.
+  bool step_product(const Act& x, const std::optional<Norm>& norm, LinearRef w, kernels::StepProduct product);
+  bool step_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, const Act& residual);
+  bool step_gated(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up, kernels::Gate kind,
+                  const GatedActivation& activation, Act& out);
+  /// Of a call that is never a phase.
+  void step_cannot(const char* reason);
+  bool step_qkv(const Act& x, const std::optional<Norm>& norm, const AttentionLayer& layer, const Act& qkv);
+  kernels::StepAttention step_attention(const AttentionLayer& layer, Act& out);
+  /// Before anything else is launched, and at the end: launches what has been written down.
+  void launch_phases();
+  void begin_one_kernel();
+  Status end_one_kernel();
+  Status upload_phases();
 
   Status finish_loading();
   Status begin_tables(const Batch& batch, State& state);
@@ -175,6 +212,7 @@ class CudaOps final : public Ops {
   Status attend_tiles(const kernels::AttentionCudaShape& shape, const AttentionLayer& layer,
                       const kernels::AttentionRowsArgs& rows, const kernels::AttentionCudaChoice& choice);
   const float* rope_table(RopeRef ref);
+  kernels::QkvArgs qkv_args(const Act& qkv, const Act& q, const AttentionLayer& layer);
   void whole_norms(const Act& qkv, const AttentionLayer& layer, kernels::QkvArgs& args);
   kernels::PagedKv pages(const AttentionLayer& layer) const;
 
@@ -228,12 +266,31 @@ class CudaOps final : public Ops {
   std::chrono::steady_clock::time_point capture_start_;
   double graph_ms_ = 0;  // from the start of captures until they could be replayed
 
+  std::optional<OneKernel> one_kernel_;
+
   kernels::CudaSampler sampler_;
   std::vector<std::vector<float>> taps_;
   std::vector<ActivationCounters> counters_;
   cuda::DeviceBuffer device_counters_;  // [kMostCounted][non-finite, saturated]
   std::vector<std::vector<uint64_t>> expert_counts_;
 };
+
+template <typename Append>
+bool CudaOps::step_takes(const Append& append) {
+  OneKernel& one = *one_kernel_;
+  if (!step_status_) return false;
+  if (mode_ == StepMode::kReplay) return one.on && one.asked < one.taken.size() && one.taken[one.asked++];
+  if (mode_ == StepMode::kCapture && !one.on) return false;
+  // In a capture an addition that waits would have to be launched first; eager steps leave one behind each layer.
+  const bool waits = mode_ == StepMode::kCapture && pending_for_ != nullptr;
+  const char* reason = waits ? "an addition that waits for a norm" : append(one.program);
+  if (mode_ == StepMode::kEager) {
+    if (layer_ >= 0 && one.refusal == nullptr) one.refusal = reason;
+    return false;
+  }
+  one.taken.push_back(reason == nullptr);
+  return reason == nullptr;
+}
 
 inline float* floats(const Act& act) { return static_cast<float*>(act.data); }
 

@@ -151,6 +151,7 @@ Act CudaOps::embed(EmbeddingRef ref, float scale) {
 }
 
 Act CudaOps::linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) {
+  step_cannot("a product of its own");
   Act y = multiply(normed(x, norm, entering()), w);
   if (const float* bias = linear_of(w).bias_data(); bias != nullptr && y.rows > 0)
     run([&] {
@@ -199,6 +200,7 @@ kernels::Gate gate_of(Activation kind) {
 }  // namespace
 
 Act CudaOps::activate(const Act& gate_act, const Act& up, const GatedActivation& activation) {
+  step_cannot("an activation of its own");
   GALVANI_CHECK(gate_act.rows == up.rows && gate_act.cols == up.cols, "gate is [{}, {}], up [{}, {}]", gate_act.rows,
                 gate_act.cols, up.rows, up.cols);
   if (type_of(gate_act) != StoreType::kF32) refuse("a gate that is not f32");
@@ -207,6 +209,7 @@ Act CudaOps::activate(const Act& gate_act, const Act& up, const GatedActivation&
 
 Act CudaOps::gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up,
                        const GatedActivation& activation) {
+  if (Act taken; step_gated(x, norm, gate_up, gate_of(activation.kind), activation, taken)) return taken;
   const Act both = multiply(normed(x, norm, entering()), gate_up);
   const int64_t inner = both.cols / 2;
   const float* bias = linear_of(gate_up).bias_data();
@@ -216,6 +219,7 @@ Act CudaOps::gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef 
 }
 
 void CudaOps::linear_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, Act& residual) {
+  if (step_add(y, w, post_norm, residual)) return;
   Act z = multiply(y, w);
   flush();
   pending_ = {z, linear_of(w).bias_data(), post_norm};
@@ -223,15 +227,20 @@ void CudaOps::linear_add(const Act& y, LinearRef w, const std::optional<Norm>& p
 }
 
 void CudaOps::add(const Act& y, const std::optional<Norm>& post_norm, Act& residual) {
+  step_cannot("an addition of its own");
   if (type_of(y) != StoreType::kF32) return refuse("adding an activation that is not f32");
   flush();
   pending_ = {y, nullptr, post_norm};
   pending_for_ = floats(residual);
 }
 
-Act CudaOps::norm(const Act& x, const Norm& norm) { return normed(x, norm, StoreType::kF32); }
+Act CudaOps::norm(const Act& x, const Norm& norm) {
+  step_cannot("a norm of its own");
+  return normed(x, norm, StoreType::kF32);
+}
 
 Act CudaOps::columns(const Act& x, int64_t first, int64_t count) {
+  step_cannot("columns of an activation");
   flush();
   const StoreType type = type_of(x);
   Act view{static_cast<std::byte*>(x.data) + first * store_bytes(type), x.rows, count, x.stride};
@@ -240,6 +249,7 @@ Act CudaOps::columns(const Act& x, int64_t first, int64_t count) {
 }
 
 void CudaOps::scale(Act& x, float factor) {
+  step_cannot("a factor");
   flush();
   if (type_of(x) != StoreType::kF32) return refuse("scaling an activation that is not f32");
   run([&] {
@@ -251,28 +261,36 @@ void CudaOps::scale(Act& x, float factor) {
   });
 }
 
+/// norm(x) of the rows that logits are asked of.
+Act CudaOps::logit_rows(const Act& x, const std::optional<Norm>& norm) {
+  if (decode_) return normed(x, norm, entering());  // every row, in order
+  flush();
+  const auto wanted = static_cast<int64_t>(batch_->logit_rows.size());
+  const Act picked = make(wanted, x.cols, entering());
+  kernels::NormArgs args{.x = floats(x),
+                         .x_stride = x.stride,
+                         .rows = static_cast<int>(wanted),
+                         .dim = static_cast<int>(x.cols),
+                         .normalise = norm.has_value(),
+                         .out = picked.data,
+                         .out_stride = picked.stride,
+                         .out_type = entering(),
+                         .gather = logit_rows_};
+  if (norm) args.norm = norm_weights(*norm);
+  if (wanted > 0) run([&] { return kernels::rms_norm_cuda(stream_, args); });
+  return picked;
+}
+
 Act CudaOps::logits(const Act& x, const std::optional<Norm>& norm, LinearRef head, float softcap) {
   const auto wanted = static_cast<int64_t>(batch_->logit_rows.size());
   if (batch_->tap_hidden) tap(normed(x, norm, StoreType::kF32));
-  Act picked;
-  if (decode_) {  // every row, in order
-    picked = normed(x, norm, entering());
-  } else {
-    flush();
-    picked = make(wanted, x.cols, entering());
-    kernels::NormArgs args{.x = floats(x),
-                           .x_stride = x.stride,
-                           .rows = static_cast<int>(wanted),
-                           .dim = static_cast<int>(x.cols),
-                           .normalise = norm.has_value(),
-                           .out = picked.data,
-                           .out_stride = picked.stride,
-                           .out_type = entering(),
-                           .gather = logit_rows_};
-    if (norm) args.norm = norm_weights(*norm);
-    if (wanted > 0) run([&] { return kernels::rms_norm_cuda(stream_, args); });
+  Act z;
+  bool taken = false;
+  if (stepping()) {
+    z = make(x.rows, linear_of(head).rows, StoreType::kF32);
+    taken = step_product(x, norm, head, {.y = z.data, .output = kernels::StepOutput::kStore});
   }
-  Act z = multiply(picked, head);
+  if (!taken) z = multiply(logit_rows(x, norm), head);
   const float* bias = linear_of(head).bias_data();
   if (z.rows > 0 && (softcap > 0 || bias != nullptr))
     run([&] {

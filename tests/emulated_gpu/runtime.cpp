@@ -50,14 +50,19 @@ Runtime& runtime() {
   return *instance;
 }
 
-/// Null: GALVANI_EMULATED_GPU names no part, and every call says that there is no device.
+/// Null: GALVANI_EMULATED_GPU names no part, and every call says that there is no device. GALVANI_EMULATED_SMS: its
+/// multiprocessors, so that a cooperative launch is not many threads.
 const Part* part() {
-  static const Part* const chosen = [] {
+  static const Part* const chosen = []() -> const Part* {
     const char* name = std::getenv("GALVANI_EMULATED_GPU");
     const Part* found = find_part(name == nullptr ? "h200" : name);
     if (found == nullptr)
       std::fprintf(stderr, "GALVANI_EMULATED_GPU is '%s', which is none of %s\n", name, known_part_keys().c_str());
-    return found;
+    const char* sms = std::getenv("GALVANI_EMULATED_SMS");
+    if (found == nullptr || sms == nullptr) return found;
+    static Part smaller = *found;
+    smaller.caps.sms = std::clamp(std::atoi(sms), 1, found->caps.sms);
+    return &smaller;
   }();
   return chosen;
 }

@@ -225,6 +225,69 @@ TEST_F(CudaSteps, StepsThatNobodyWaitsForDoNotDisturbEachOther) {
   for (const size_t chunk : {40u, 9u}) expect_waiting_changes_nothing(*runner, chunk);  // by tiles, and row by row
 }
 
+struct StepShape {
+  const char* name;
+  int hidden, inner, heads, kv_heads, head_dim, vocab;
+  const char* more;  // of config.json
+};
+class CudaOneKernel : public testing::TestWithParam<StepShape> {
+ protected:
+  void SetUp() override {
+    const cuda::DriverState state = cuda::driver_state();
+    if (state.kind != cuda::DriverState::Kind::kReady) GTEST_SKIP() << state.message;
+  }
+};
+
+// Steps of one token in one kernel against a launch an operation: the same roundings at the same points, sums in
+// another order. Twice: the second run's bits are the first's.
+TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
+  const StepShape& shape = GetParam();
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("galvani_one_{}_{}", shape.name, getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << fmt::format(
+      R"({{{} "hidden_size": {}, "intermediate_size": {},
+    "num_hidden_layers": 2, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {}, "vocab_size": {},
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}})",
+      shape.more, shape.hidden, shape.inner, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab);
+  constexpr size_t kPrompt = 500, kSteps = 6;  // keys: several segments, and several rounds of one
+  std::mt19937 random(7);
+  std::vector<int32_t> ids(kPrompt + kSteps);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<unsigned>(shape.vocab));
+  for (const char* act : {"bf16", "f16"}) {
+    std::vector<std::vector<float>> found;
+    for (const char* arm : {"launches", "one-kernel", "one-kernel"}) {
+      LoadOptions options;
+      options.arms = {{"step", arm}};
+      options.act = options.kv = act;
+      const auto runner = load_on("synthetic:4:" + folder.string(), "cuda", options);
+      ASSERT_NE(runner, nullptr);
+      const std::vector<float> all = step_logits(*runner, ids, kPrompt);
+      found.emplace_back(all.end() - static_cast<ptrdiff_t>(kSteps) * shape.vocab, all.end());
+      uint64_t ran = 0;
+      for (const auto& [name, count] : runner->ops().kernels_run())
+        if (name.starts_with("decode_step")) ran += count;
+      EXPECT_EQ(ran, arm == std::string("launches") ? 0 : kSteps - 1) << "the first step is eager";
+    }
+    double size = 0;
+    for (const float x : found[0]) size += double{x} * x;
+    size = std::sqrt(size / static_cast<double>(found[0].size()));
+    EXPECT_GT(size, 0);
+    const double bound = act == std::string("bf16") ? 1e-2 : 2e-3;  // about two units of 16-bit rounding
+    EXPECT_LT(rms_error(found[1], found[0]), bound * size) << "of " << size;
+    EXPECT_EQ(found[1], found[2]);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+constexpr const char* kLlama = R"("architectures": ["LlamaForCausalLM"], "model_type": "llama",)";
+constexpr const char* kQwen3 = R"("architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",)";
+constexpr const char* kQwen2 = R"("architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",)";
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaOneKernel,
+                         testing::Values(StepShape{"llama", 256, 512, 4, 2, 128, 500, kLlama},
+                                         StepShape{"qwen3", 512, 768, 8, 1, 64, 300, kQwen3},
+                                         StepShape{"qwen2", 1024, 256, 8, 1, 128, 272, kQwen2}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace_if(

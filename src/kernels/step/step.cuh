@@ -1,7 +1,8 @@
 #pragma once
 // A decode step of one token in one kernel: a block a multiprocessor, all of them resident, works off the phases of a
 // list with a barrier over the grid between two. The rings of weights run through all phases: weights wait for no
-// activation, so memory goes on being read while the grid waits, and a phase finds its first weights in shared memory. README.md has the reasons and the numbers.
+// activation, so memory goes on being read while the grid waits, and a phase finds its first weights in shared memory.
+// README.md has the reasons and the numbers.
 #include "kernels/step/step_attention.cuh"
 #include "kernels/step/step_product.cuh"
 

@@ -102,8 +102,8 @@ GALVANI_DEVICE void step_qkv(const QkvArgs& args, int kv_head, int group, bool a
   const long long sequence = load_early(args.sequence);
   const long long page = load_early(args.tables.blocks + sequence * args.tables.max_blocks + position / attn::kPage);
   const char* const base = is_v ? args.kv.v + page * args.kv.v_page_stride : args.kv.k + page * args.kv.k_page_stride;
-  const NormWeights* const norm = is_v ? (args.v_normed ? &args.v_norm : nullptr)
-                                       : (args.k_normed ? &args.k_norm : nullptr);
+  const NormWeights* const norm =
+      is_v ? (args.v_normed ? &args.v_norm : nullptr) : (args.k_normed ? &args.k_norm : nullptr);
   step_head<T, D>(args, (is_v ? args.v_column : args.k_column) + kv_head * D, norm, !is_v && args.rope != nullptr,
                   reinterpret_cast<T*>(const_cast<char*>(base)) + (kv_head * attn::kPage + position % attn::kPage) * D);
 }
@@ -138,8 +138,8 @@ GALVANI_DEVICE void step_merge_warps(const StepAttention& a, const float* sums, 
     }
     if (a.sinks != nullptr) sum += exp2_fast(sink - peak);
     const float inverse = 1.0f / sum;
-    *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + static_cast<long long>(head + row) * D + dim) = make_uint2(
-        pack2<T>(total.x * inverse, total.y * inverse), pack2<T>(total.z * inverse, total.w * inverse));
+    *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + static_cast<long long>(head + row) * D + dim) =
+        make_uint2(pack2<T>(total.x * inverse, total.y * inverse), pack2<T>(total.z * inverse, total.w * inverse));
   }
 }
 
@@ -165,8 +165,8 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
       peak = higher;
     }
     const float inverse = 1.0f / sum;
-    *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + static_cast<long long>(row) * D + dim) = make_uint2(
-        pack2<T>(total.x * inverse, total.y * inverse), pack2<T>(total.z * inverse, total.w * inverse));
+    *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + static_cast<long long>(row) * D + dim) =
+        make_uint2(pack2<T>(total.x * inverse, total.y * inverse), pack2<T>(total.z * inverse, total.w * inverse));
   }
 }
 
@@ -174,7 +174,7 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
 /// the first of them are brought to the L2 before.
 template <typename T, int D>
 GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratch, const unsigned* arrived,
-                                            unsigned target) {
+                                   unsigned target) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = lane_id();
   const QkvArgs& args = a.qkv;
   const int kv_heads = args.kv.kv_heads, group = args.heads / kv_heads;

@@ -51,6 +51,8 @@ const char* StepProgram::attention(const StepAttention& attention) {
   if (kv.k_dim != kv.v_dim) return "keys and values differ in width";
   if (kv.k_dim != 64 && kv.k_dim != 128) return "head width is not 64 or 128";
   if (heads % kv.kv_heads != 0 || heads / kv.kv_heads > kStepMostGroup) return "more than 8 query heads a kv head";
+  if (kv.kv_heads > kStepMostKvHeads) return "more than 128 kv heads";
+  if (attention.qkv.rope != nullptr && 2 * attention.qkv.rope_pairs != kv.k_dim) return "rope on a part of a head";
   StepNeeds needs = needs_;
   needs.attention = step_max(needs.attention, step_attention_bytes(heads, kv.kv_heads, kv.k_dim));
   ++needs.phases;

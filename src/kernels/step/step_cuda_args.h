@@ -1,7 +1,7 @@
 #pragma once
 /// A decode step of one token as a list of phases that one kernel works off. Plain data for host and device; device
-/// pointers, strides in elements. The formulas are those of the kernels that a phase stands for: norm.h, qmatmul_cuda.h,
-/// rope.h, attention.h, elementwise.h.
+/// pointers, strides in elements. The formulas are those of the kernels that a phase stands for: norm.h,
+/// qmatmul_cuda.h, rope.h, attention.h, elementwise.h.
 #include "kernels/elementwise/elementwise_cuda_args.h"
 #include "kernels/qmatmul/qmatmul_cuda_args.h"
 #include "kernels/rope/rope_cuda_args.h"
@@ -27,7 +27,7 @@ struct StepProduct {
   int n, k, units, unit_bytes, subgroups, scale;  ///< as in QmatmulArgs
   int chunks;                                     ///< of a row tile, all whole
   unsigned chunks_inverse;                        ///< as in QmatmulFewArgs
-  int pair;               ///< gated: row tiles between a gate's rows and its up's; else 0
+  int pair;                                       ///< gated: row tiles between a gate's rows and its up's; else 0
   int tiles, tiles_rest;  ///< row tiles (gated: pairs of them) of each block; the first tiles_rest blocks have one more
   Gate gate;
   float alpha, limit;
@@ -48,8 +48,8 @@ struct alignas(16) StepPhase {
   StepKind kind = StepKind::kProduct;
   int next_norm_bytes = 0;
   const float* next_norm = nullptr;  ///< weights of the norm that a later phase begins with; for the L2
-  StepProduct product{};      ///< of a product alone
-  StepAttention attention{};  ///< of attention alone
+  StepProduct product{};             ///< of a product alone
+  StepAttention attention{};         ///< of attention alone
 };
 /// Phases are copied to shared memory 16 bytes a thread.
 constexpr int kStepPhaseBytes = static_cast<int>(sizeof(StepPhase));
@@ -60,8 +60,9 @@ constexpr int kStepThreads = kStepWarps * 32;
 constexpr int kStepMostStages = 8;
 constexpr int kStepKeyWarps = 8;                  ///< of them that read keys and values
 constexpr int kStepSegment = 16 * kStepKeyWarps;  ///< fewest keys of a segment: one round of those warps
-constexpr int kStepMostGroup = 8;                 ///< query heads a kv head
-constexpr int kStepMostHidden = 8192;             ///< a normed row: two pieces of eight a thread
+constexpr int kStepMostKvHeads = 128;
+constexpr int kStepMostGroup = 8;      ///< query heads a kv head
+constexpr int kStepMostHidden = 8192;  ///< a normed row: two pieces of eight a thread
 
 /// A block's weights of one product: `chunks` chunks one after the other, from `half` on `jump` bytes further.
 struct alignas(16) StepRun {

@@ -59,7 +59,8 @@ constexpr StepLayout step_layout(const StepNeeds& needs, int smem_limit) {
             part = align(needs.rows * 4);
   const int squares = kStepWarps * 4;
   const int scratch = align(step_max(x + sums + red + part + squares, needs.attention));
-  const int phases = 2 * kStepPhaseBytes, runs = needs.phases * static_cast<int>(sizeof(StepRun)) + kStepWarps * kStepRingBytes;
+  const int phases = 2 * kStepPhaseBytes,
+            runs = needs.phases * static_cast<int>(sizeof(StepRun)) + kStepWarps * kStepRingBytes;
   const int fixed = few_zero_bytes(kFewChunk) + scratch + align(phases + runs);
   a.slot_bytes = (needs.chunk_bytes + 15) / 16 * 16;
   a.stages = (smem_limit - fixed) / (kStepWarps * (a.slot_bytes + 8));

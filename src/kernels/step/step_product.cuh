@@ -63,9 +63,7 @@ struct StepRing {
   unsigned barrier;  ///< its barrier
   GALVANI_DEVICE int first_offset() const { return warp * s.stages * s.slot_bytes; }
   GALVANI_DEVICE unsigned first_barrier() const { return shared_address(smem + s.barrier_at) + warp * s.stages * 8; }
-  GALVANI_DEVICE StepRingState* place() const {
-    return reinterpret_cast<StepRingState*>(smem + s.ring_at) + warp;
-  }
+  GALVANI_DEVICE StepRingState* place() const { return reinterpret_cast<StepRingState*>(smem + s.ring_at) + warp; }
   /// Goes on where the last one was saved, or begins.
   GALVANI_DEVICE StepRing(const StepArgs& s, unsigned char* smem, int warp, bool begins)
       : s(s), smem(smem), warp(warp), state{} {
@@ -221,20 +219,23 @@ GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, co
 
 /// The sums of a tile's rows, in lane row and lane row + 16: its own warp's where one had all of it, else the parts of
 /// its warps, even ones and odd ones in order. total: chunks of the block. All lanes.
-GALVANI_DEVICE float step_join(const StepArgs& s, const unsigned char* smem, int tile, int chunks, int total, int lane) {
+GALVANI_DEVICE float step_join(const StepArgs& s, const unsigned char* smem, int tile, int chunks, int total,
+                               int lane) {
   const int begin = tile * chunks, end = begin + chunks, row = lane % kA16Rows, half = lane / kA16Rows;
   const int from = total * lane / kStepWarps, to = total * (lane + 1) / kStepWarps;  // of warp `lane`
   const unsigned here = __ballot_sync(kFullMask, lane < kStepWarps && from < to && from < end && to > begin);
   const unsigned late = __ballot_sync(kFullMask, from >= begin);
   const int first = __ffs(static_cast<int>(here)) - 1, last = 31 - __clz(static_cast<int>(here));
   if (first == last) return reinterpret_cast<const float*>(smem + s.part_at)[tile * kA16Rows + row];
-  // A warp's first tile is in its first place; only the tile's first warp may have come from another.
+  // A warp's first tile is in its first place; only the tile's first warp may have come from another. Warps between may
+  // have nothing.
   const float* const red = reinterpret_cast<const float*>(smem + s.red_at) + row;
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kStepWarps / 2; ++i) {
     const int w = first + half + 2 * i;
-    if (w <= last) sum += red[(2 * w + (w == first && (late >> w & 1) == 0 ? 1 : 0)) * kA16Rows];
+    if (w <= last && (here >> w & 1) != 0)
+      sum += red[(2 * w + (w == first && (late >> w & 1) == 0 ? 1 : 0)) * kA16Rows];
   }
   return sum + __shfl_xor_sync(kFullMask, sum, kA16Rows);
 }

@@ -31,6 +31,8 @@ void registers_down() {
   wrong_arch();
 #endif
 }
+inline void prefetch_l2(const void*) {}
+inline bool elect_lane() { return lane_id() == 0; }
 inline void named_barrier(int id, int threads) { emulated::barrier(id, threads); }
 
 inline float exp2_fast(float x) {
