@@ -64,6 +64,7 @@ class DecodeData {
             .q_stride = int64_t{c.heads} * c.dim,
             .positions = positions_on_.as<int>(),
             .sequence = sequences_on_.as<int>(),
+            .settled = true,
             .schedule = schedule_.as<int>(),
             .part_out = part_out_.as<float>(),
             .part_stat = part_stat_.as<float>(),

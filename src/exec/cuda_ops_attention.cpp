@@ -163,6 +163,7 @@ Status CudaOps::attend(const Act& q, const AttentionLayer& layer, Act& out) {
                                         .q_stride = q.stride,
                                         .positions = positions_,
                                         .sequence = sequence_,
+                                        .settled = decode_,
                                         .sinks = weights(layer.sinks),
                                         .out = out.data,
                                         .out_stride = out.stride,

@@ -23,7 +23,7 @@ class CudaAttention : public OnGpu {
  protected:
   /// Rows [first, first + count) of each sequence of `s` through one arm; other rows of the result stay NaN.
   std::vector<float> run(const PagedSequences& s, Arm arm, int first, int count, int segment,
-                         StoreType out_type = StoreType::kF32) {
+                         StoreType out_type = StoreType::kF32, bool settled = false) {
     const AttentionCase& c = s.shape;
     const StoreType type = store_of(c.dtype);
     const auto pages_k = upload(s.k_pool), pages_v = upload(s.v_pool);
@@ -69,6 +69,7 @@ class CudaAttention : public OnGpu {
                                    .q_stride = int64_t{c.heads} * c.k_dim,
                                    .positions = dpositions.as<int>(),
                                    .sequence = dsequence.as<int>(),
+                                   .settled = settled,
                                    .sinks = c.sinks ? sinks.as<float>() : nullptr,
                                    .schedule = dschedule.as<int>(),
                                    .part_out = reinterpret_cast<float*>(part_out.data()),
@@ -219,6 +220,33 @@ TEST_F(CudaAttention, RowsAreIndependentBitForBit) {
             const auto index = static_cast<size_t>((int64_t{n} * 333 + first) * s.out_width() + i);
             ASSERT_EQ(part[index], whole[index]) << arm_name(arm) << " rows from " << first << ", element " << i;
           }
+      }
+    }
+  }
+}
+
+// Asking for settled keys before the wait changes no bit, whatever the segments, the window and the rows (here many
+// rows of a sequence; its keys were all there before).
+TEST_F(CudaAttention, SettledKeysChangeNoBit) {
+  std::mt19937_64 random(fresh_seed());
+  for (const int dim : {64, 128, 256}) {
+    for (const int window : {0, 70}) {
+      PagedSequences s({.heads = 5,
+                        .kv_heads = 1,
+                        .k_dim = dim,
+                        .v_dim = dim,
+                        .window = window,
+                        .sinks = window > 0,
+                        .dtype = dim == 64 || !device->caps().has(Feature::kBf16) ? DType::kF16 : DType::kBF16,
+                        .length = 290},
+                       2, random);
+      s.append(s.whole());
+      for (const int segment : {64, 192}) {
+        const auto late = run(s, Arm::kDecode, 0, 290, segment),
+                   early = run(s, Arm::kDecode, 0, 290, segment, StoreType::kF32, true);
+        ASSERT_EQ(std::memcmp(late.data(), early.data(), late.size() * 4), 0)
+            << "dim " << dim << ", window " << window << ", segment " << segment;
+        for (const float x : early) ASSERT_FALSE(std::isnan(x));
       }
     }
   }

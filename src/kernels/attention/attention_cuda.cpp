@@ -75,7 +75,10 @@ Status attention_decode_cuda(cuda::Stream& stream, const AttentionCudaChoice& ch
                                  .dependent_launch = dependent(device)},
                                 args));
   const auto rows = static_cast<unsigned>(args.rows), heads = static_cast<unsigned>(args.heads);
-  return cuda::launch(stream, *merge, {.grid = {rows, heads}, .block = {128}, .dependent_launch = dependent(device)},
+  return cuda::launch(stream, *merge,
+                      {.grid = {rows, heads},
+                       .block = {static_cast<unsigned>(attention_merge_threads(args.kv.v_dim))},
+                       .dependent_launch = dependent(device)},
                       args);
 }
 

@@ -37,7 +37,10 @@ struct AttentionRowsArgs {
   long long q_stride = 0;          ///< elements
   const int* positions = nullptr;  ///< per row; below 0: no row, its output becomes 0
   const int* sequence = nullptr;   ///< per row: its block table
-  const float* sinks = nullptr;    ///< [heads] or null
+  /// Each sequence has one row at most, and its keys and values before that row's position were there before the chain
+  /// of dependent kernels began: they may be asked for before the kernel before has ended.
+  bool settled = false;
+  const float* sinks = nullptr;  ///< [heads] or null
   /// Split of the keys, in device memory so that a captured graph follows growing sequences: [0] tokens of a segment
   /// (a multiple of 64; segments begin at multiples of it), [1] … [1 + rows]: segments of all rows before row r.
   const int* schedule = nullptr;

@@ -73,6 +73,9 @@ constexpr AttentionCudaChoice plan_attention_decode(const DeviceCaps& caps, cons
   return choice;
 }
 
+/// Threads of a block that merges the segments of a row and head: 4 dims a thread, so that 4 groups share the segments.
+constexpr int attention_merge_threads(int v_dim) { return v_dim > 128 ? 256 : 128; }
+
 /// wgmma where there is one and the longest chunk fills more than half a tile of it; else full tiles when the longest
 /// chunk fills one and shared memory allows it, else half ones. All three give the same bits.
 constexpr AttentionCudaChoice plan_attention_tiles(const DeviceCaps& caps, const AttentionCudaShape& shape,

@@ -13,7 +13,8 @@ namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 constexpr int kDecodeWarps = 4;
 
 /// The row that segment `part` belongs to, with what the row's table entries say. The warp looks at 32 rows at a time,
-/// so that few loads wait for each other before the first key can be asked for.
+/// so that few loads wait for each other before the first key can be asked for. Tables that copies brought, all of it,
+/// so it may be called before wait_for_previous().
 struct SegmentRow {
   int row, position, sequence, before;  ///< before: segments of the rows before it
 };
@@ -21,9 +22,9 @@ __device__ __forceinline__ SegmentRow find_segment(const AttentionRowsArgs& args
   const int* prefix = args.schedule + 1;
   for (int base = 0;; base += 32) {
     const int index = min(base + lane, args.rows - 1);
-    const int row = args.at != nullptr ? args.at[index] : index;
-    const int before = prefix[index], end = prefix[index + 1];
-    const int position = args.positions[row], sequence = args.sequence[row];
+    const int row = args.at != nullptr ? load_early(args.at + index) : index;
+    const int before = load_early(prefix + index), end = load_early(prefix + index + 1);
+    const int position = load_early(args.positions + row), sequence = load_early(args.sequence + row);
     const unsigned found = __ballot_sync(0xffffffffu, before <= part && part < end);
     if (found == 0) continue;
     const int from = __ffs(static_cast<int>(found)) - 1;
@@ -217,16 +218,35 @@ constexpr int decode_blocks_per_sm() {
   return D <= 64 ? 4 : D <= 128 ? 3 : 2;
 }
 
-/// Any grid: blocks take (segment, kv head, 8 query heads) in turn. Block: 32 · kDecodeWarps.
+/// Where a row's keys and values of one kv head lie.
+template <typename T, int DK, int DV>
+struct DecodePages {
+  const T *k, *v;
+  long long k_stride, v_stride;  // elements between pages
+  const int* blocks;
+
+  __device__ __forceinline__ DecodePages(const AttentionRowsArgs& args, int sequence, int kv_head)
+      : k(reinterpret_cast<const T*>(args.kv.k) + kv_head * kPage * DK),
+        v(reinterpret_cast<const T*>(args.kv.v) + kv_head * kPage * DV),
+        k_stride(args.kv.k_page_stride / 2),
+        v_stride(args.kv.v_page_stride / 2),
+        blocks(args.tables.blocks + static_cast<long long>(sequence) * args.tables.max_blocks) {}
+  __device__ __forceinline__ int page(int key) const { return load_early(blocks + key / kPage); }
+  __device__ __forceinline__ const T* keys(int page, int key) const { return k + page * k_stride + key % kPage * DK; }
+  __device__ __forceinline__ const T* values(int page, int key) const { return v + page * v_stride + key % kPage * DV; }
+};
+
+/// Any grid: blocks take (segment, kv head, 8 query heads) in turn. Block: 32 · kDecodeWarps. Calls
+/// wait_for_previous(); the tables, and where args.settled allows it the first keys and values, are asked for before.
 template <typename T, int DK, int DV>
 __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) {
   GALVANI_DYNAMIC_SHARED(float, decode_shared, 16);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int group = args.heads / args.kv.kv_heads, blocks_per_head = (group + 7) / 8;
   const int columns = args.kv.kv_heads * blocks_per_head;
-  const int segment_tokens = args.schedule[0];
-  const int* prefix = args.schedule + 1;
-  const int items = prefix[args.rows] * columns;
+  const int segment_tokens = load_early(args.schedule);
+  const int items = load_early(args.schedule + 1 + args.rows) * columns;
+  bool waited = false;
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const int column = item % columns, part = item / columns;
     const int kv_head = column / blocks_per_head, first_of_group = (column % blocks_per_head) * 8;
@@ -235,85 +255,112 @@ __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) 
     const int visible = args.score.window > 0 ? max(0, position - args.score.window + 1) : 0;
     const int segment = visible / segment_tokens + part - before;
     const int first = max(visible, segment * segment_tokens), last = min(position, (segment + 1) * segment_tokens - 1);
-    const int* blocks = args.tables.blocks + static_cast<long long>(sequence) * args.tables.max_blocks;
+    const DecodePages<T, DK, DV> pages(args, sequence, kv_head);
 
+    // Warps take every fourth step of 16 keys; keys and values of the next step are on their way as soon as those of
+    // this one are used.
+    int key0 = (first & ~15) + 16 * warp;
+    uint4 k[DK / 32][2], v[DV / 64][4];
+    int page = key0 <= last ? pages.page(key0) : 0;
+    const auto load_both = [&] {
+      load_keys<T, DK, DV>(k, pages.keys(page, key0), lane);
+      load_values<T, DK, DV>(v, pages.values(page, key0), lane, key0, first, last);
+    };
+    const bool settled = args.settled && key0 + 15 < position;
+    if (settled && key0 <= last) load_both();
+    if (!waited) wait_for_previous();
+    waited = true;
     DecodeState<T, DK, DV> state;
     load_queries(state, static_cast<const T*>(args.q) + row * args.q_stride + static_cast<long long>(head) * DK,
                  heads_here, lane);
-    const T* k_base = reinterpret_cast<const T*>(args.kv.k) + kv_head * kPage * DK;
-    const T* v_base = reinterpret_cast<const T*>(args.kv.v) + kv_head * kPage * DV;
-    const long long k_stride = args.kv.k_page_stride / 2, v_stride = args.kv.v_page_stride / 2;
-    // Warps take every fourth step of 16 keys; keys of the next step are on their way while this one is weighed.
-    int key0 = (first & ~15) + 16 * warp;
-    uint4 k[DK / 32][2], v[DV / 64][4];
-    int page = key0 <= last ? blocks[key0 / kPage] : 0;
-    if (key0 <= last) load_keys<T, DK, DV>(k, k_base + page * k_stride + (key0 % kPage) * DK, lane);
-    for (; key0 <= last; key0 += 16 * kDecodeWarps) {
+    if (!settled && key0 <= last) load_both();
+    if (key0 + 16 * kDecodeWarps <= last) page = pages.page(key0 + 16 * kDecodeWarps);
+    while (key0 <= last) {
       const int next = key0 + 16 * kDecodeWarps;
-      load_values<T, DK, DV>(v, v_base + page * v_stride + (key0 % kPage) * DV, lane, key0, first, last);
-      if (next <= last) page = blocks[next / kPage];
       float s[4];
       scores(state, k, s);
-      if (next <= last) load_keys<T, DK, DV>(k, k_base + page * k_stride + (next % kPage) * DK, lane);
+      if (next <= last) load_keys<T, DK, DV>(k, pages.keys(page, next), lane);
       unsigned p[2];
       weigh(state, s, args.score, key0, first, last, lane, p);
       add_values(state, v, p);
+      if (next <= last) load_values<T, DK, DV>(v, pages.values(page, next), lane, next, first, last);
+      if (next + 16 * kDecodeWarps <= last) page = pages.page(next + 16 * kDecodeWarps);
+      key0 = next;
     }
     const long long slot = static_cast<long long>(part) * args.heads + head;
     merge_warps(state, decode_shared, heads_here, args.part_out + slot * DV, args.part_stat + slot * 2);
   }
+  if (!waited) wait_for_previous();
 }
 
-/// Merges the segments of each row in order. Grid: (rows, heads); block: kMergeThreads; v_dim a multiple of 4, ≤ 4 ·
-/// kMergeThreads.
-constexpr int kMergeThreads = 128;
+/// Merges the segments of each row, every groups-th one in order, then the groups in order. Grid: (rows, heads); block:
+/// attention_merge_threads(v_dim); v_dim a multiple of 4, ≤ 4 · kMergeThreads. Calls wait_for_previous().
+constexpr int kMergeThreads = 256;
 __device__ __forceinline__ void attention_merge(const AttentionRowsArgs& args) {
+  constexpr int kAhead = 4;  // segments whose sums are under way at a time, with the peaks: one wait for all of them
   __shared__ float4 sums[kMergeThreads];
   __shared__ float totals[kMergeThreads];
   const int index = blockIdx.x, head = blockIdx.y, v_dim = args.kv.v_dim;
-  const int row = args.at != nullptr ? args.at[index] : index;
-  const int lanes = v_dim / 4, groups = kMergeThreads / lanes;
-  const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
+  const int row = args.at != nullptr ? load_early(args.at + index) : index;
+  const int lanes = v_dim / 4, groups = static_cast<int>(blockDim.x) / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
   const int* prefix = args.schedule + 1;
-  const int begin = prefix[index], end = prefix[index + 1];
+  const int begin = load_early(prefix + index), end = load_early(prefix + index + 1);
+  const float sink = args.sinks != nullptr ? load_early(args.sinks + head) * kLog2E : minus_infinity();
   const long long out_at = row * args.out_stride + static_cast<long long>(head) * v_dim + 4 * lane;
+  wait_for_previous();
   if (begin == end) {
     if (group == 0)
       for (int i = 0; i < 4; ++i) store_as(args.out, out_at + i, 0.0f, args.out_type);
     return;
   }
-  float peak = args.sinks != nullptr ? args.sinks[head] * kLog2E : minus_infinity();
-  for (int s = begin + (threadIdx.x & 31); s < end; s += 32)
-    peak = fmaxf(peak, args.part_stat[(static_cast<long long>(s) * args.heads + head) * 2]);
+  const float2* stats = reinterpret_cast<const float2*>(args.part_stat) + head;
+  const float* parts = args.part_out + static_cast<long long>(head) * v_dim + 4 * lane;
+  float2 stat[kAhead];
+  float4 x[kAhead];
+  const auto load = [&](int from) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const long long s = from + i * groups;
+      const bool there = s < end && group < groups;
+      stat[i] = there ? stats[s * args.heads] : make_float2(minus_infinity(), 0);
+      x[i] = there ? *reinterpret_cast<const float4*>(parts + s * args.heads * v_dim) : make_float4(0, 0, 0, 0);
+    }
+  };
+  load(begin + group);
+  float peak = sink;
+  for (int s = begin + (static_cast<int>(threadIdx.x) & 31); s < end; s += 32)
+    peak = fmaxf(peak, stats[static_cast<long long>(s) * args.heads].x);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, step));
   float4 total = make_float4(0, 0, 0, 0);
   float sum = 0;
-  if (group < groups) {
-    for (int s = begin + group; s < end; s += groups) {
-      const long long slot = static_cast<long long>(s) * args.heads + head;
-      const float factor = exp2_fast(args.part_stat[slot * 2] - peak);
-      const float4 x = *reinterpret_cast<const float4*>(args.part_out + slot * v_dim + 4 * lane);
-      total.x += x.x * factor;
-      total.y += x.y * factor;
-      total.z += x.z * factor;
-      total.w += x.w * factor;
-      sum += args.part_stat[slot * 2 + 1] * factor;
+  for (int from = begin + group; from < end && group < groups;) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const float factor = exp2_fast(stat[i].x - peak);
+      total.x += x[i].x * factor;
+      total.y += x[i].y * factor;
+      total.z += x[i].z * factor;
+      total.w += x[i].w * factor;
+      sum += stat[i].y * factor;
     }
+    from += kAhead * groups;
+    if (from < end) load(from);
   }
   sums[threadIdx.x] = total;
   totals[threadIdx.x] = sum;
   __syncthreads();
   if (group != 0) return;
   for (int other = 1; other < min(groups, end - begin); ++other) {
-    const float4 x = sums[other * lanes + lane];
-    total.x += x.x;
-    total.y += x.y;
-    total.z += x.z;
-    total.w += x.w;
+    const float4 y = sums[other * lanes + lane];
+    total.x += y.x;
+    total.y += y.y;
+    total.z += y.z;
+    total.w += y.w;
     sum += totals[other * lanes + lane];
   }
-  if (args.sinks != nullptr) sum += exp2_fast(args.sinks[head] * kLog2E - peak);
+  if (args.sinks != nullptr) sum += exp2_fast(sink - peak);
   const float inverse = 1.0f / sum;
   store_pair_as(args.out, out_at, total.x * inverse, total.y * inverse, args.out_type);
   store_pair_as(args.out, out_at + 2, total.z * inverse, total.w * inverse, args.out_type);

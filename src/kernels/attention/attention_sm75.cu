@@ -10,7 +10,7 @@ namespace {
 template <int D>
 __global__ void __launch_bounds__(32 * kDecodeWarps, decode_blocks_per_sm<D>())
     decode_f16(const __grid_constant__ AttentionRowsArgs args) {
-  start_dependent();
+  release_next();
   attention_decode<__half, D, D>(args);
 }
 template <int D, int kWarps, int kTiles>
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(32 * kSimtWarps) simt(const __grid_constant__ 
   attention_simt<T>(args);
 }
 __global__ void __launch_bounds__(kMergeThreads) merge(const __grid_constant__ AttentionRowsArgs args) {
-  start_dependent();
+  release_next();
   attention_merge(args);
 }
 
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge(const __grid_constant__ A
 namespace attn = galvani::kernels::GALVANI_CUDA_NS::attn;
 GALVANI_KERNEL_TABLE(
     attention_sm75, GALVANI_KERNEL("attention_decode_f16_d128_sm75", attn::decode_f16<128>, .threads = 128),
-    GALVANI_KERNEL("attention_merge_sm75", attn::merge, .threads = 128),
+    GALVANI_KERNEL("attention_merge_sm75", attn::merge, .threads = 256),
     GALVANI_KERNEL("attention_tiles_f16_d128_sm75", (attn::tiles_f16<128, 4, 2>), .threads = 128),
     GALVANI_KERNEL("attention_simt_f32_sm75", attn::simt<float>, .threads = 128),
     GALVANI_MORE_KERNELS(
