@@ -116,14 +116,18 @@ Status Blas::multiply(Stream& stream, const DenseProduct& p, void* workspace) {
       "cublasLtMatmul");
 }
 
-Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice& device, const void* data, int64_t rows, int64_t cols,
-                                                 int64_t stride, int box_rows) {
+namespace {
+/// dims, strides (bytes, of dims 1 and up), box: as cuTensorMapEncodeTiled takes them.
+Result<std::array<std::byte, 128>> encode_map(CudaDevice& device, const void* data, int rank, const cuuint64_t* dims,
+                                              const cuuint64_t* strides, const cuuint32_t* box) {
   static_assert(sizeof(CUtensorMap) == 128);
-  if (reinterpret_cast<uintptr_t>(data) % 16 != 0 || stride % 8 != 0 || box_rows < 1 || box_rows > 256)
+  bool aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  for (int i = 0; i + 1 < rank; ++i) aligned = aligned && strides[i] % 16 == 0;
+  if (!aligned || box[1] < 1 || box[1] > 256)
     return fail(ErrorCode::kInvalidArgument,
                 "a tensor map needs data and rows at multiples of 16 bytes and boxes of 1 to 256 rows; got address {}, "
-                "stride {} elements, {} rows",
-                data, stride, box_rows);
+                "strides of {} bytes, {} rows",
+                data, fmt::join(strides, strides + rank - 1, " and "), box[1]);
   // The driver's function through the runtime, so that the binary does not link the driver.
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
@@ -137,19 +141,38 @@ Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice& device, const void*
   if (found != cudaDriverEntryPointSuccess || function == nullptr)
     return fail(ErrorCode::kUnsupported, "the driver has no cuTensorMapEncodeTiled; it needs CUDA 12.0 or newer");
   CUtensorMap map{};
-  const cuuint64_t dims[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
+  const cuuint32_t steps[3] = {1, 1, 1};
   const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function)(
-      &map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(data), dims, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      &map, CU_TENSOR_MAP_DATA_TYPE_UINT16, static_cast<cuuint32_t>(rank), const_cast<void*>(data), dims, strides, box,
+      steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
-    return fail(ErrorCode::kInternal, "cuTensorMapEncodeTiled refused [{}, {}], stride {}, box {}: driver error {}",
-                rows, cols, stride, box_rows, static_cast<int>(result));
+    return fail(ErrorCode::kInternal,
+                "cuTensorMapEncodeTiled refused [{}], strides of {} bytes, box {}: driver error {}",
+                fmt::join(dims, dims + rank, ", "), fmt::join(strides, strides + rank - 1, " and "),
+                fmt::join(box, box + rank, ", "), static_cast<int>(result));
   std::array<std::byte, 128> bytes;
   std::memcpy(bytes.data(), &map, sizeof(map));
   return bytes;
+}
+}  // namespace
+
+Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice& device, const void* data, int64_t rows, int64_t cols,
+                                                 int64_t stride, int box_rows) {
+  const cuuint64_t dims[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)};
+  return encode_map(device, data, 2, dims, strides, box);
+}
+
+Result<std::array<std::byte, 128>> tensor_map_3d(CudaDevice& device, const void* data, int64_t planes,
+                                                 int64_t plane_stride, int64_t rows, int64_t cols, int64_t stride,
+                                                 int box_rows) {
+  const cuuint64_t dims[3] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows),
+                              static_cast<cuuint64_t>(planes)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride) * 2, static_cast<cuuint64_t>(plane_stride) * 2};
+  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), 1};
+  return encode_map(device, data, 3, dims, strides, box);
 }
 
 }  // namespace galvani::cuda

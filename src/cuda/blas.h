@@ -55,5 +55,10 @@ class Blas {
 /// columns with the 128-byte swizzle, zeros outside the matrix. `data` and the stride in bytes must be multiples of 16.
 Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice& device, const void* data, int64_t rows, int64_t cols,
                                                  int64_t stride, int box_rows);
+/// The same of `planes` such matrices, plane_stride elements (a multiple of 8) apart; a box lies in one of them. Planes
+/// that do not exist may be counted, as long as none is asked for.
+Result<std::array<std::byte, 128>> tensor_map_3d(CudaDevice& device, const void* data, int64_t planes,
+                                                 int64_t plane_stride, int64_t rows, int64_t cols, int64_t stride,
+                                                 int box_rows);
 
 }  // namespace galvani::cuda

@@ -108,5 +108,9 @@ Status Blas::multiply(Stream&, const DenseProduct&, void*) { return no_cuda(); }
 Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice&, const void*, int64_t, int64_t, int64_t, int) {
   return no_cuda();
 }
+Result<std::array<std::byte, 128>> tensor_map_3d(CudaDevice&, const void*, int64_t, int64_t, int64_t, int64_t, int64_t,
+                                                 int) {
+  return no_cuda();
+}
 
 }  // namespace galvani::cuda

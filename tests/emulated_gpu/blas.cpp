@@ -59,18 +59,29 @@ Status Blas::multiply(Stream& stream, const DenseProduct& p, void* workspace) {
   return {};
 }
 
-Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice&, const void* data, int64_t rows, int64_t cols,
-                                                 int64_t stride, int box_rows) {
-  if (reinterpret_cast<uintptr_t>(data) % 16 != 0 || stride % 8 != 0 || box_rows < 1 || box_rows > 256)
+namespace {
+Result<std::array<std::byte, 128>> encode(const emulated::TensorMap& map) {
+  if (reinterpret_cast<uintptr_t>(map.data) % 16 != 0 || map.stride % 8 != 0 || map.plane_stride % 8 != 0 ||
+      map.box_rows < 1 || map.box_rows > 256)
     return fail(ErrorCode::kInvalidArgument,
                 "a tensor map needs data and rows at multiples of 16 bytes and boxes of 1 to 256 rows; got address {}, "
-                "stride {} elements, {} rows",
-                data, stride, box_rows);
-  const emulated::TensorMap2d map{static_cast<const char*>(data), rows, cols, stride, box_rows,
-                                  emulated::TensorMap2d::kMagic};
+                "strides {} and {} elements, {} rows",
+                static_cast<const void*>(map.data), map.stride, map.plane_stride, map.box_rows);
   std::array<std::byte, 128> bytes{};
   std::memcpy(bytes.data(), &map, sizeof(map));
   return bytes;
+}
+}  // namespace
+
+Result<std::array<std::byte, 128>> tensor_map_2d(CudaDevice&, const void* data, int64_t rows, int64_t cols,
+                                                 int64_t stride, int box_rows) {
+  return encode({static_cast<const char*>(data), 0, 0, rows, cols, stride, box_rows, emulated::TensorMap::kMagic});
+}
+
+Result<std::array<std::byte, 128>> tensor_map_3d(CudaDevice&, const void* data, int64_t planes, int64_t plane_stride,
+                                                 int64_t rows, int64_t cols, int64_t stride, int box_rows) {
+  return encode({static_cast<const char*>(data), planes, plane_stride, rows, cols, stride, box_rows,
+                 emulated::TensorMap::kMagic});
 }
 
 }  // namespace galvani::cuda

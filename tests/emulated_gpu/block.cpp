@@ -275,16 +275,24 @@ const Options& options() {
 
 void fault(const std::string& what) { throw Fault{what}; }
 
-void barrier(int id, int threads) {
+namespace {
+Barrier& arrive_at(int id, int threads) {
   step();
-  BlockState& block = *self().block;
-  Barrier& b = block.barriers[static_cast<size_t>(id)];
+  Barrier& b = self().block->barriers[static_cast<size_t>(id)];
   if (b.arrived > 0 && b.needed != threads)
     fault(fmt::format("barrier {}: {} threads are to meet here, others came for {}", id, threads, b.needed));
   ++b.arrived;
   b.needed = threads;
-  if (!complete(b, threads == 0 ? block.live : threads)) wait("a barrier", b.waiting);
+  return b;
 }
+}  // namespace
+
+void barrier(int id, int threads) {
+  Barrier& b = arrive_at(id, threads);
+  if (!complete(b, threads == 0 ? self().block->live : threads)) wait("a barrier", b.waiting);
+}
+
+void barrier_arrive(int id, int threads) { complete(arrive_at(id, threads), threads); }
 
 void collective(unsigned mask, const char* what, void* argument, Together together) {
   step();

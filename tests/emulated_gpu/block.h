@@ -40,6 +40,8 @@ const Options& options();
 
 /// All threads of the block that have not ended, or `threads` of them at barrier `id`.
 void barrier(int id, int threads = 0);
+/// Counts as arrived at barrier `id`, without waiting.
+void barrier_arrive(int id, int threads);
 
 /// What the lanes of `mask` do together: each brings `argument`, the last one there runs `together` on all of them
 /// (null for lanes outside the mask or ended). `what` tells apart and names the operation.

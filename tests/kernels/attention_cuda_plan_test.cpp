@@ -73,7 +73,7 @@ TEST(AttentionCudaPlan, ALaunchIsALineOfText) {
             "threads=128 shared=17152");
   EXPECT_EQ(attention_cuda_launch_str(plan_attention_tiles(h200, heads, 512), kv, 32, {.scale = 1, .softcap = 50}, 0),
             "attention 32 heads, 8 kv x 128/128, softcap, chunks: kernel=attention_wgmma_bf16_d128_sm90a rows=128 "
-            "threads=384 shared=132352");
+            "threads=384 shared=165120");
 }
 
 }  // namespace

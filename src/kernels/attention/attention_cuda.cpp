@@ -1,9 +1,12 @@
 #include "kernels/attention/attention_cuda.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/error.h"
+#include "cuda/blas.h"
 #include "cuda/launch.h"
+#include "kernels/common/tensor_map.h"
 
 namespace galvani::kernels {
 namespace {
@@ -11,6 +14,17 @@ bool dependent(const cuda::CudaDevice& device) { return device.caps().has(Featur
 std::string choice_str(const AttentionCudaChoice& choice) {
   return fmt::format("kernel={} rows={} threads={} shared={}", choice.kernel, choice.rows, choice.threads,
                      choice.shared_bytes);
+}
+/// [pages, kv_heads · 64, dim], boxes of a page and head × 64 dims. How many pages there are is not known here; what is
+/// asked for comes from block tables, so the map reaches over any memory a part may have.
+Result<TensorMap> map_of_pages(cuda::CudaDevice& device, const char* pages, long long page_stride, int kv_heads,
+                               int dim) {
+  constexpr int64_t kReach = int64_t{1} << 38;
+  GALVANI_TRY(const auto bytes, cuda::tensor_map_3d(device, pages, kReach / page_stride, page_stride / 2,
+                                                    int64_t{kv_heads} * 64, dim, dim, 64));
+  TensorMap map;
+  std::memcpy(map.bytes, bytes.data(), sizeof(map.bytes));
+  return map;
 }
 }  // namespace
 
@@ -100,12 +114,15 @@ Status attention_tiles_cuda(cuda::Stream& stream, const AttentionCudaChoice& cho
   stream.device().trace_plan([&] { return attention_cuda_launch_str(choice, args.kv, args.heads, args.score, 0); });
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(choice.kernel));
   const auto grid = static_cast<unsigned>(tiles), heads = static_cast<unsigned>(args.heads);
-  return cuda::launch(stream, *kernel,
-                      {.grid = {grid, heads},
-                       .block = {static_cast<unsigned>(choice.threads)},
-                       .dynamic_smem = choice.shared_bytes,
-                       .dependent_launch = dependent(stream.device())},
-                      args);
+  const cuda::LaunchConfig config{.grid = {grid, heads},
+                                  .block = {static_cast<unsigned>(choice.threads)},
+                                  .dynamic_smem = choice.shared_bytes,
+                                  .dependent_launch = dependent(stream.device())};
+  if (choice.keys == 0) return cuda::launch(stream, *kernel, config, args);
+  const PagedKv& kv = args.kv;
+  GALVANI_TRY(const TensorMap k, map_of_pages(stream.device(), kv.k, kv.k_page_stride, kv.kv_heads, kv.k_dim));
+  GALVANI_TRY(const TensorMap v, map_of_pages(stream.device(), kv.v, kv.v_page_stride, kv.kv_heads, kv.v_dim));
+  return cuda::launch(stream, *kernel, config, args, k, v);
 }
 
 }  // namespace galvani::kernels

@@ -28,6 +28,7 @@ struct AttentionCudaChoice {
   const char* kernel = nullptr;  ///< null: refused
   const char* refusal = nullptr;
   int rows = 0;  ///< of a tile
+  int keys = 0;  ///< of a step of wgmma's, whose kernels take tensor maps of the pages; 0: another kernel
   int threads = 0, shared_bytes = 0;
   int blocks_per_sm = 0;  ///< decode: how many blocks to keep running
 };
@@ -77,7 +78,7 @@ constexpr AttentionCudaChoice plan_attention_decode(const DeviceCaps& caps, cons
 constexpr int attention_merge_threads(int v_dim) { return v_dim > 128 ? 256 : 128; }
 
 /// wgmma where there is one and the longest chunk fills more than half a tile of it; else full tiles when the longest
-/// chunk fills one and shared memory allows it, else half ones. All three give the same bits.
+/// chunk fills one and shared memory allows it, else half ones. Full and half tiles give the same bits.
 constexpr AttentionCudaChoice plan_attention_tiles(const DeviceCaps& caps, const AttentionCudaShape& shape,
                                                    int longest_chunk, bool use_wgmma = true) {
   using namespace attention_plan;
@@ -97,8 +98,8 @@ constexpr AttentionCudaChoice plan_attention_tiles(const DeviceCaps& caps, const
     choice.kernel = kWgmma[shape.kv == DType::kBF16][width_index(shape.k_dim)];
     choice.rows = 128;
     choice.threads = 384;
-    const int stages = shape.k_dim <= 128 ? 3 : 2;  // attention_wgmma.cuh's wgmma_stages
-    choice.shared_bytes = 1024 + 128 * shape.k_dim * 2 + stages * 2 * 64 * shape.k_dim * 2 + 256;
+    choice.keys = shape.k_dim <= 128 ? 128 : 64;  // attention_wgmma.cuh's WgmmaPlan: of a step, two of them in a ring
+    choice.shared_bytes = 1024 + 128 * shape.k_dim * 2 + 2 * 2 * choice.keys * shape.k_dim * 2 + 256;
     if (choice.shared_bytes <= caps.smem_optin) return choice;
   }
   for (int half = longest_chunk > 64 ? 0 : 1; half < 2; ++half) {

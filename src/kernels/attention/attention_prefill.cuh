@@ -112,20 +112,22 @@ __device__ __forceinline__ void add_page(PrefillState<T, D, kTiles>& state, cons
   }
 }
 
-/// Scores to weights. `key` is the page's first position, `position` the warp's first row's; `masked` when some row of
-/// the warp does not see the whole page.
-template <typename T, int D, int kTiles>
-__device__ __forceinline__ void page_softmax(PrefillState<T, D, kTiles>& state, float (&s)[kTiles][8][4],
-                                             const ScoreArgs& args, int key, int position, bool masked, int lane) {
+/// Scores to weights; `factor`: what the sums so far are to be multiplied with, which is done for all but the values
+/// (rescale()). `key` is the first of 8 · kKeys8 positions, `position` the warp's first row's; `masked` when some
+/// row of the warp may not see all of them, `capped` when args.softcap is set: constants where the caller has them.
+template <typename T, int D, int kTiles, int kKeys8>
+__device__ __forceinline__ void page_softmax(PrefillState<T, D, kTiles>& state, float (&s)[kTiles][kKeys8][4],
+                                             float (&factor)[kTiles][2], const ScoreArgs& args, int key, int position,
+                                             bool masked, bool capped, int lane) {
   const int g = lane >> 2, t = lane & 3;
-  const float to_log2 = args.softcap > 0 ? 1.0f : args.scale * kLog2E;
+  const float to_log2 = capped ? 1.0f : args.scale * kLog2E;
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (args.softcap > 0) {
+      if (capped) {
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
+        for (int n = 0; n < kKeys8; ++n) {
           s[m][n][2 * half] = score_log2(s[m][n][2 * half], args);
           s[m][n][2 * half + 1] = score_log2(s[m][n][2 * half + 1], args);
         }
@@ -134,7 +136,7 @@ __device__ __forceinline__ void page_softmax(PrefillState<T, D, kTiles>& state, 
         const int row = position + m * 16 + half * 8 + g;
         const int oldest = args.window > 0 ? row - args.window : -1;  // the youngest key it does not see
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
+        for (int n = 0; n < kKeys8; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             const int at = key + 8 * n + 2 * t + i;
@@ -144,31 +146,40 @@ __device__ __forceinline__ void page_softmax(PrefillState<T, D, kTiles>& state, 
       }
       float peak = minus_infinity();
 #pragma unroll
-      for (int n = 0; n < 8; ++n) peak = fmaxf(peak, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+      for (int n = 0; n < kKeys8; ++n) peak = fmaxf(peak, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
       peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, 1));
       peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, 2));
       // In units of log 2; scale is positive, so the largest score stays the largest.
       peak = fmaxf(state.peak[m][half], peak * to_log2);
       const float base = peak == minus_infinity() ? 0.0f : peak;  // no key seen yet: 2^−∞, not 2^(−∞ + ∞)
-      const float factor = exp2_fast(state.peak[m][half] - base);
+      factor[m][half] = exp2_fast(state.peak[m][half] - base);
       state.peak[m][half] = peak;
       float sum = 0;
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
+      for (int n = 0; n < kKeys8; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           s[m][n][2 * half + i] = exp2_fast(fmaf(s[m][n][2 * half + i], to_log2, -base));
           sum += s[m][n][2 * half + i];
         }
       }
-      state.sum[m][half] = state.sum[m][half] * factor + sum;
-      if (__any_sync(0xffffffffu, factor != 1.0f)) {  // peaks soon stop moving
+      state.sum[m][half] = state.sum[m][half] * factor[m][half] + sum;
+    }
+  }
+}
+
+template <typename T, int D, int kTiles>
+__device__ __forceinline__ void rescale(PrefillState<T, D, kTiles>& state, const float (&factor)[kTiles][2]) {
 #pragma unroll
-        for (int n = 0; n < D / 8; ++n) {
-          state.o[m][n][2 * half] *= factor;
-          state.o[m][n][2 * half + 1] *= factor;
-        }
-      }
+  for (int m = 0; m < kTiles; ++m) {
+    // Peaks soon stop moving; multiplying by 1 changes nothing.
+    if (!__any_sync(0xffffffffu, factor[m][0] != 1.0f || factor[m][1] != 1.0f)) continue;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      state.o[m][n][0] *= factor[m][0];
+      state.o[m][n][1] *= factor[m][0];
+      state.o[m][n][2] *= factor[m][1];
+      state.o[m][n][3] *= factor[m][1];
     }
   }
 }
@@ -246,7 +257,9 @@ __device__ __forceinline__ void attention_prefill(const AttentionTilesArgs& args
     __syncthreads();
     if (page < last_page) load_tile<T, D, kPage, kThreads>(k_tile, k_base + blocks[page + 1] * k_stride, D, kPage);
     const bool masked = key + kPage - 1 > position || (window > 0 && key <= position + 16 * kTiles - 1 - window);
-    page_softmax(state, s, args.score, key, position, masked, lane);
+    float factor[kTiles][2];
+    page_softmax(state, s, factor, args.score, key, position, masked, args.score.softcap > 0, lane);
+    rescale(state, factor);
     add_page<T, D, kTiles>(state, s, v_shared, lane);
   }
   store_rows(state, args, tile, head, warp_row, lane);

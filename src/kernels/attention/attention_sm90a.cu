@@ -6,9 +6,11 @@ namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 namespace {
 
 template <typename T, int D>
-__global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_sm90a(const __grid_constant__ AttentionTilesArgs args) {
-  start_dependent();
-  attention_wgmma<T, D>(args);
+__global__ void __launch_bounds__(kWgmmaThreads, 1)
+    wgmma_sm90a(const __grid_constant__ AttentionTilesArgs args, const __grid_constant__ TensorMap k,
+                const __grid_constant__ TensorMap v) {
+  release_next();
+  attention_wgmma<T, D>(args, k, v);
 }
 
 }  // namespace

@@ -120,6 +120,18 @@ GALVANI_DEVICE void tensor_copy_2d(unsigned shared, const void* map, int x, int 
   wrong_arch();
 #endif
 }
+/// The same in plane z of a map of planes.
+GALVANI_DEVICE void tensor_copy_3d(unsigned shared, const void* map, int x, int y, int z, unsigned barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(shared),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+#else
+  wrong_arch();
+#endif
+}
 GALVANI_DEVICE unsigned long long policy_evict_first() {
   unsigned long long policy = 0;
 #if __CUDA_ARCH__ >= 800

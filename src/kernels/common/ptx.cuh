@@ -86,9 +86,21 @@ GALVANI_DEVICE bool elect_lane() {
   return elected != 0;
 }
 
+/// x, of which the compiler does not know that it is the same in every turn of a loop: what follows from it is computed
+/// again each time instead of kept in registers.
+GALVANI_DEVICE unsigned not_hoisted(unsigned x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 /// One barrier of the sixteen for some of a block's threads.
 GALVANI_DEVICE void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Counts as arrived there, without waiting.
+GALVANI_DEVICE void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /// 2^x within 2 ulp; results below the normal range are 0.

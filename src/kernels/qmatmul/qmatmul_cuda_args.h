@@ -1,6 +1,7 @@
 #pragma once
 /// What the CUDA kernels of qmatmul are given, and how they lay out shared memory. Shared by host and device code, so
-/// no include but the constexpr layout, and no standard library.
+/// no include but the constexpr layout and a tensor map, and no standard library.
+#include "kernels/common/tensor_map.h"
 #include "kernels/qmatmul/a16_float.h"
 
 namespace galvani::kernels {
@@ -52,10 +53,6 @@ struct QmatmulWgmmaArgs {
   int stages;
   int splits;  ///< blocks of a cluster that share the K of one tile; above 1 every cluster has one tile at most
   int slice;   ///< units of a block's part, a whole number of stages
-};
-/// CUtensorMap, opaque here.
-struct alignas(64) TensorMap {
-  unsigned char bytes[128];
 };
 constexpr int kWgmmaRows = 128, kWgmmaThreads = 384;
 /// Units of K in one stage: 32 KB of x whatever the tile's width.

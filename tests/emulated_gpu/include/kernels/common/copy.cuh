@@ -48,11 +48,13 @@ inline void bulk_copy(unsigned shared, const void* global, unsigned bytes, unsig
 inline void bulk_copy(unsigned shared, const void* global, unsigned bytes, unsigned barrier, unsigned long long) {
   bulk_copy(shared, global, bytes, barrier);
 }
-inline void tensor_copy_2d(unsigned shared, const void* map, int x, int y, unsigned barrier) {
-  emulated::TensorMap2d m;
+inline void tensor_copy(int rank, unsigned shared, const void* map, int x, int y, int z, unsigned barrier) {
+  emulated::TensorMap m;
   std::memcpy(&m, map, sizeof(m));
-  if (m.magic != emulated::TensorMap2d::kMagic) emulated::fault("cp.async.bulk.tensor: this is no tensor map");
+  if (m.magic != emulated::TensorMap::kMagic) emulated::fault("cp.async.bulk.tensor: this is no tensor map");
+  if (rank != (m.planes > 0 ? 3 : 2)) emulated::fault("cp.async.bulk.tensor: the map has another rank");
   if (shared % 1024 != 0) emulated::fault("cp.async.bulk.tensor: the swizzled tile is not 1024-byte aligned");
+  if (z < 0 || (rank == 3 && z >= m.planes)) emulated::fault("cp.async.bulk.tensor: no such plane");
   const unsigned bytes = static_cast<unsigned>(m.box_rows) * 128;
   auto* const to = static_cast<char*>(emulated::shared_pointer(shared, bytes));
   emulated::mbarrier_copy(barrier, bytes, [=] {
@@ -61,11 +63,17 @@ inline void tensor_copy_2d(unsigned shared, const void* map, int x, int y, unsig
         const int64_t row = y + r, col = x + c;
         char* const at = to + r * 128 + ((c / 8) ^ (r % 8)) * 16 + c % 8 * 2;
         if (row >= 0 && row < m.rows && col >= 0 && col < m.cols)
-          std::memcpy(at, m.data + (row * m.stride + col) * 2, 2);
+          std::memcpy(at, m.data + (z * m.plane_stride + row * m.stride + col) * 2, 2);
         else
           std::memset(at, 0, 2);
       }
   });
+}
+inline void tensor_copy_2d(unsigned shared, const void* map, int x, int y, unsigned barrier) {
+  tensor_copy(2, shared, map, x, y, 0, barrier);
+}
+inline void tensor_copy_3d(unsigned shared, const void* map, int x, int y, int z, unsigned barrier) {
+  tensor_copy(3, shared, map, x, y, z, barrier);
 }
 inline void fence_async_shared() {}
 #else
@@ -76,6 +84,7 @@ inline void barrier_wait(unsigned, unsigned) { wrong_arch(); }
 inline void bulk_copy(unsigned, const void*, unsigned, unsigned) { wrong_arch(); }
 inline void bulk_copy(unsigned, const void*, unsigned, unsigned, unsigned long long) { wrong_arch(); }
 inline void tensor_copy_2d(unsigned, const void*, int, int, unsigned) { wrong_arch(); }
+inline void tensor_copy_3d(unsigned, const void*, int, int, int, unsigned) { wrong_arch(); }
 inline void fence_async_shared() { wrong_arch(); }
 #endif
 inline unsigned long long policy_evict_first() {
