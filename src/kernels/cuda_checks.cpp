@@ -19,7 +19,11 @@ std::span<const KernelCheck> kernel_checks() {
        },
        check_elementwise},
       {"linear", [](const DeviceCaps&) { return Names{"linear_dense_sm70"}; }, check_linear},
-      {"norm", [](const DeviceCaps&) { return Names{"rms_norm_sm70"}; }, check_norm},
+      {"norm",
+       [](const DeviceCaps&) {
+         return Names{"rms_norm_many_sm70", "rms_norm_sm70"};
+       },
+       check_norm},
       {"probe",
        [](const DeviceCaps&) {
          return Names{"random_fill_sm70", "read_sweep_sm70"};
@@ -28,7 +32,7 @@ std::span<const KernelCheck> kernel_checks() {
       {"qmatmul", checked_qmatmul, check_qmatmul},
       {"rope",
        [](const DeviceCaps&) {
-         return Names{"qkv_finish_sm70", "rope_table_sm70"};
+         return Names{"qkv_finish_many_sm70", "qkv_finish_sm70", "rope_table_sm70"};
        },
        check_rope},
       {"sampling",

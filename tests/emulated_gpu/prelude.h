@@ -19,6 +19,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 // A block's threads run on one operating system thread, which runs no other block meanwhile, except those of its

@@ -109,6 +109,31 @@ TEST_F(CudaSmallNorm, ARowIsTheSameInEveryBatch) {
   }
 }
 
+/// The form for many rows: the same bits, whatever a block's share of the rows is; and what it refuses.
+TEST_F(CudaSmallNorm, ManyRowsHaveTheBitsOfFew) {
+  std::mt19937_64 random(fresh_seed());
+  for (const auto& [dim, rows] : {std::pair{4, 7}, {576, 4500}, {4096, 300}, {8192, 600}}) {
+    const auto n = static_cast<size_t>(dim);
+    const auto x = normal(random, static_cast<size_t>(rows) * n, 3.0f), w = normal(random, n);
+    const auto dx = upload(x), dw = upload(w);
+    for (const StoreType type : {StoreType::kF32, StoreType::kBF16}) {
+      auto few = poisoned(x.size(), type), many = poisoned(x.size(), type);
+      NormArgs args{.x = dx.as<float>(), .x_stride = dim, .rows = rows, .dim = dim};
+      args.norm = {dim == 576 ? nullptr : dw.as<float>(), 1e-6f, dim == 8192};
+      args.out_stride = dim, args.out_type = type;
+      args.out = few.data();
+      ok(rms_norm_cuda(*this->stream, args, RowsForm::kFew));
+      args.out = many.data();
+      ok(rms_norm_cuda(*this->stream, args, RowsForm::kMany));
+      ASSERT_EQ(read(few, type), read(many, type)) << "dim " << dim << " type " << int(type);
+      args.dim = dim - 1;
+      const Status refused = rms_norm_cuda(*this->stream, args, RowsForm::kMany);
+      ASSERT_FALSE(refused.has_value());
+      EXPECT_NE(refused.error().message.find("vectors of four"), std::string::npos) << refused.error().message;
+    }
+  }
+}
+
 /// Columns of a wider matrix, in place (a norm over all heads of q): nothing beside them is touched.
 TEST_F(CudaSmallNorm, NormsColumnsInPlace) {
   std::mt19937_64 random(fresh_seed());

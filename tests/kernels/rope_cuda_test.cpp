@@ -19,6 +19,7 @@ struct QkvCase {
 class CudaSmallQkv : public OnGpu {
  protected:
   void check(const QkvCase& c, std::mt19937_64& random);
+  int many_ = 0;  ///< cases that the form for many rows takes
 };
 
 /// One head in f64 from its f32 values after the bias.
@@ -88,7 +89,24 @@ void CudaSmallQkv::check(const QkvCase& c, std::mt19937_64& random) {
   args.type = c.type;
   args.tables = {dblocks.as<int>(), 20};
   args.positions = dpositions.as<int>(), args.sequence = dsequence.as<int>();
-  ok(qkv_finish_cuda(*stream, args));
+  ok(qkv_finish_cuda(*stream, args, RowsForm::kFew));
+
+  // The other form, into outputs of its own: the same bits.
+  auto other_k = poisoned(pages * k_page, c.type), other_v = poisoned(pages * v_page, c.type);
+  auto other_q = poisoned(static_cast<size_t>(rows * k_column), c.type);
+  QkvArgs other = args;
+  other.q = other_q.data(), other.kv.k = other_k.data(), other.kv.v = other_v.data();
+  const Status many = qkv_finish_cuda(*stream, other, RowsForm::kMany);
+  EXPECT_EQ(many.has_value(), c.k_dim == c.v_dim && c.k_dim <= 128 && c.k_dim % 4 == 0 && c.rotary % 8 == 0) << "many";
+  if (many) {
+    ++many_;
+    const auto same = [&](const auto& a, const auto& b, size_t bytes) {
+      return download<unsigned char>(a.data(), bytes) == download<unsigned char>(b.data(), bytes);
+    };
+    EXPECT_TRUE(same(q, other_q, static_cast<size_t>(rows * k_column) * bytes)) << "q of the form for many rows";
+    EXPECT_TRUE(same(pool_k, other_k, pages * k_page * bytes)) << "keys of the form for many rows";
+    EXPECT_TRUE(same(pool_v, other_v, pages * v_page * bytes)) << "values of the form for many rows";
+  }
 
   const auto got_q = read(q, c.type), got_k = read(pool_k, c.type), got_v = read(pool_v, c.type);
   size_t written = 0;
@@ -149,6 +167,7 @@ TEST_F(CudaSmallQkv, MatchesTheReference) {
     check({2, 1, 640, 640, 128, true, false, true, false, 0, type}, random);
     check({1, 1, 2, 3, 2, true, false, true, false, 0, type}, random);
   }
+  EXPECT_EQ(many_, 3 * 4);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ __device__ __forceinline__ float squares_of(const Four (&x)[kFours]) {
 #pragma unroll
   for (int k = 0; k < kFours; ++k)
 #pragma unroll
-    for (int j = 0; j < 4; ++j) squares += x[k].v[j] * x[k].v[j];
+    for (int j = 0; j < 4; ++j) squares = fmaf(x[k].v[j], x[k].v[j], squares);
   return squares;
 }
 __device__ __forceinline__ void add_four(Four& x, const Four& y) {

@@ -14,15 +14,21 @@ Result<std::vector<KernelVerdict>> check_norm(cuda::CudaDevice& device, uint64_t
   NormArgs args{.x_stride = kDim, .rows = kRows, .dim = kDim};
   GALVANI_TRY(args.x, rig.upload(x));
   GALVANI_TRY(args.norm.w, rig.upload(w));
-  GALVANI_TRY(args.out, rig.output(x.size(), kType));
-  args.out_stride = kDim, args.out_type = kType;
-  GALVANI_TRY_VOID(rms_norm_cuda(rig.stream(), args));
-  GALVANI_TRY(const auto got, rig.read(args.out, x.size(), kType));
   std::vector<double> exact(x.size());
   rms_norm_ref(x.data(), kRows, kDim, kDim, w.data(), {1e-6f, false}, exact.data());
-  const double worst = worst_share(
-      got, exact, [&](size_t i) { return (1.05 * store_roundoff(kType) + 0x1p-20) * std::fabs(exact[i]) + 0x1p-100; });
-  return std::vector<KernelVerdict>{{"rms_norm_sm70", worst, "3 rows of 2880 to bf16"}};
+  std::vector<KernelVerdict> verdicts;
+  for (const auto& [form, name] :
+       {std::pair{RowsForm::kFew, "rms_norm_sm70"}, {RowsForm::kMany, "rms_norm_many_sm70"}}) {
+    GALVANI_TRY(args.out, rig.output(x.size(), kType));
+    args.out_stride = kDim, args.out_type = kType;
+    GALVANI_TRY_VOID(rms_norm_cuda(rig.stream(), args, form));
+    GALVANI_TRY(const auto got, rig.read(args.out, x.size(), kType));
+    const double worst = worst_share(got, exact, [&](size_t i) {
+      return (1.05 * store_roundoff(kType) + 0x1p-20) * std::fabs(exact[i]) + 0x1p-100;
+    });
+    verdicts.push_back({name, worst, "3 rows of 2880 to bf16"});
+  }
+  return verdicts;
 }
 
 }  // namespace galvani::kernels

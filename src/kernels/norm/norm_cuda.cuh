@@ -119,6 +119,36 @@ __device__ __forceinline__ void norm_in_shared(const NormArgs& args) {
   }
 }
 
+/// Many rows of at most kNormEight, without `add` and gather, all by fours: each block takes rows in turn and asks for
+/// the next before it sums one. Block: as for rms_norm_rows, so that a row has the same bits here and there.
+__device__ __forceinline__ void rms_norm_many(const NormArgs& args) {
+  __shared__ float sums[2][32];
+  start_dependent();
+  const int dim = args.dim;
+  const auto at = [](int k) { return 4 * static_cast<int>(threadIdx.x + k * blockDim.x); };
+  const auto load = [&](Four(&x)[2], int r) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) x[k] = at(k) < dim ? vector_four(args.x + r * args.x_stride + at(k)) : four_times(0);
+  };
+  Four next[2];
+  int turn = 0, r = static_cast<int>(blockIdx.x);
+  load(next, r);
+  while (r < args.rows) {
+    Four x[2] = {next[0], next[1]};
+    const int row = r;
+    r += static_cast<int>(gridDim.x);
+    if (r < args.rows) load(next, r);
+    const float inverse = norm_inverse(squares_of(x), dim, args.norm.eps, sums[turn]);
+    turn ^= 1;  // who is still adding the last row's sums up has passed that row's barrier, not this one's
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      if (at(k) >= dim) continue;
+      weigh_four(x[k], inverse, norm_weight_four(args.norm, at(k), dim, true));
+      store_vector_four(args.out, row * args.out_stride + at(k), x[k], args.out_type);
+    }
+  }
+}
+
 /// Grid: rows; block: a multiple of 32 that has a thread for each eight (kNormEight) or sixteen elements, or 1024
 /// (results depend on it, so it follows from dim alone). Dynamic shared memory: dim floats beyond kNormSixteen.
 __device__ __forceinline__ void rms_norm_rows(const NormArgs& args) {

@@ -78,7 +78,7 @@ double head_share(const float* got, const std::vector<double>& exact, int positi
   });
 }
 
-Result<KernelVerdict> check_finish(CheckRig& rig, const Step& step) {
+Result<KernelVerdict> check_finish(CheckRig& rig, const Step& step, RowsForm form, const char* name) {
   QkvArgs args{.x_stride = kWidth, .k_column = kQWidth, .v_column = kQWidth + kKvHeads * kDim};
   GALVANI_TRY(args.x, rig.upload(step.x));
   GALVANI_TRY(args.bias, rig.upload(step.bias));
@@ -94,7 +94,7 @@ Result<KernelVerdict> check_finish(CheckRig& rig, const Step& step) {
   args.tables.max_blocks = kBlocks;
   const long long page = kPage * store_bytes(kType);
   args.kv = {static_cast<char*>(k_pool), static_cast<char*>(v_pool), page, page, kKvHeads, kDim, kDim};
-  GALVANI_TRY_VOID(qkv_finish_cuda(rig.stream(), args));
+  GALVANI_TRY_VOID(qkv_finish_cuda(rig.stream(), args, form));
   GALVANI_TRY(const auto q, rig.read(args.q, kRows * kQWidth, kType));
   GALVANI_TRY(const auto k, rig.read(k_pool, kBlocks * kPage, kType));
   GALVANI_TRY(const auto v, rig.read(v_pool, kBlocks * kPage, kType));
@@ -117,8 +117,8 @@ Result<KernelVerdict> check_finish(CheckRig& rig, const Step& step) {
   const auto touched = [](float x) { return !std::isnan(x); };
   if (std::count_if(k.begin(), k.end(), touched) + std::count_if(v.begin(), v.end(), touched) !=
       static_cast<std::ptrdiff_t>(written))
-    return KernelVerdict{"qkv_finish_sm70", INFINITY, "pages were written where no token stands"};
-  return KernelVerdict{"qkv_finish_sm70", worst, "3 heads and 1 kv head of 64, f16, norms and rope"};
+    return KernelVerdict{name, INFINITY, "pages were written where no token stands"};
+  return KernelVerdict{name, worst, "3 heads and 1 kv head of 64, f16, norms and rope"};
 }
 
 }  // namespace
@@ -133,8 +133,9 @@ Result<std::vector<KernelVerdict>> check_rope(cuda::CudaDevice& device, uint64_t
   for (int i = 0; i < kBlocks; ++i) step.blocks.push_back(i);
   std::shuffle(step.blocks.begin(), step.blocks.end(), rig.random());
   GALVANI_TRY(const KernelVerdict table, check_table(rig, step));
-  GALVANI_TRY(const KernelVerdict finish, check_finish(rig, step));
-  return std::vector<KernelVerdict>{table, finish};
+  GALVANI_TRY(const KernelVerdict few, check_finish(rig, step, RowsForm::kFew, "qkv_finish_sm70"));
+  GALVANI_TRY(const KernelVerdict many, check_finish(rig, step, RowsForm::kMany, "qkv_finish_many_sm70"));
+  return std::vector<KernelVerdict>{table, few, many};
 }
 
 }  // namespace galvani::kernels
