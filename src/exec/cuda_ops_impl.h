@@ -167,6 +167,12 @@ class CudaOps final : public Ops {
   Status collect_counts();
   /// x · Wᵀ, f32, without the bias: its consumer adds it.
   Act multiply(const Act& x, LinearRef w);
+  /// gate'(x · Wᵀ) by the product alone; false where it takes the product and the gate.
+  bool multiply_gated(const Act& x, const CudaLinear& linear, const GatedActivation& activation, Act& y);
+  /// residual += x · Wᵀ by the product alone; false where the next norm adds it.
+  bool multiply_onto(const Act& x, const CudaLinear& linear, Act& residual);
+  /// The matrix that a product could finish by itself: one packed segment without a bias, and nothing to count.
+  const kernels::CudaMatrix* alone(const CudaLinear& linear) const;
   Status multiply_dense(const CudaSegment& segment, int64_t cols, const Act& x, float* out, int64_t out_stride);
   Act gate(const Act& gate, const float* gate_bias, const Act& up, const float* up_bias, kernels::Gate kind,
            const GatedActivation& activation);

@@ -9,6 +9,17 @@ namespace galvani::exec {
 
 using kernels::StoreType;
 
+namespace {
+kernels::Gate gate_of(Activation kind) {
+  switch (kind) {
+    case Activation::kSilu: return kernels::Gate::kSilu;
+    case Activation::kGeluTanh: return kernels::Gate::kGeluTanh;
+    case Activation::kSwigluClamped: return kernels::Gate::kSwigluClamped;
+  }
+  return kernels::Gate::kSilu;
+}
+}  // namespace
+
 void CudaOps::flush() {
   if (pending_for_ == nullptr) return;
   kernels::NormArgs args{.x = pending_for_,
@@ -86,6 +97,38 @@ Act CudaOps::multiply(const Act& x, LinearRef ref) {
     });
   }
   return y;
+}
+
+const kernels::CudaMatrix* CudaOps::alone(const CudaLinear& linear) const {
+  const bool one = linear.segments.size() == 1 && linear.segments[0].packed;
+  return one && !options_.count_activations && linear.bias_data() == nullptr ? &*linear.segments[0].packed : nullptr;
+}
+
+bool CudaOps::multiply_gated(const Act& x, const CudaLinear& linear, const GatedActivation& activation, Act& y) {
+  const kernels::CudaMatrix* const w = alone(linear);
+  if (w == nullptr || x.rows == 0 || x.cols != linear.cols) return false;
+  const kernels::CudaActivations in{x.data, x.rows, x.stride};
+  kernels::CudaResult out{.stride = linear.rows / 2,
+                          .as_x = true,
+                          .gate = {1, gate_of(activation.kind), activation.alpha, activation.limit}};
+  if (!qmatmul_->plan(*w, in, options_.arithmetic, out).ok) return false;
+  y = make(x.rows, linear.rows / 2, act_type_);
+  out.data = y.data;
+  run([&] { return qmatmul_->run(stream_, *w, in, options_.arithmetic, out); });
+  return true;
+}
+
+bool CudaOps::multiply_onto(const Act& x, const CudaLinear& linear, Act& residual) {
+  const kernels::CudaMatrix* const w = alone(linear);
+  if (w == nullptr || x.rows == 0 || x.cols != linear.cols || type_of(residual) != StoreType::kF32) return false;
+  const Act in = normed(x, std::nullopt, act_type_);
+  const kernels::CudaActivations from{in.data, in.rows, in.stride};
+  const kernels::CudaResult out{.data = residual.data, .stride = residual.stride, .add = true};
+  const kernels::QmatmulCudaPlan plan = qmatmul_->plan(*w, from, options_.arithmetic, out);
+  if (!plan.ok || !plan.adds_cheaply()) return false;
+  flush();
+  run([&] { return qmatmul_->run(stream_, *w, from, options_.arithmetic, out); });
+  return true;
 }
 
 /// cuBLASLt where the weights have the activations' type, else the plain product.
@@ -188,17 +231,6 @@ Act CudaOps::gate(const Act& gate, const float* gate_bias, const Act& up, const 
   return out;
 }
 
-namespace {
-kernels::Gate gate_of(Activation kind) {
-  switch (kind) {
-    case Activation::kSilu: return kernels::Gate::kSilu;
-    case Activation::kGeluTanh: return kernels::Gate::kGeluTanh;
-    case Activation::kSwigluClamped: return kernels::Gate::kSwigluClamped;
-  }
-  return kernels::Gate::kSilu;
-}
-}  // namespace
-
 Act CudaOps::activate(const Act& gate_act, const Act& up, const GatedActivation& activation) {
   step_cannot("an activation of its own");
   GALVANI_CHECK(gate_act.rows == up.rows && gate_act.cols == up.cols, "gate is [{}, {}], up [{}, {}]", gate_act.rows,
@@ -210,7 +242,9 @@ Act CudaOps::activate(const Act& gate_act, const Act& up, const GatedActivation&
 Act CudaOps::gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef gate_up,
                        const GatedActivation& activation) {
   if (Act taken; step_gated(x, norm, gate_up, gate_of(activation.kind), activation, taken)) return taken;
-  const Act both = multiply(normed(x, norm, entering()), gate_up);
+  const Act in = normed(x, norm, entering());
+  if (Act y; multiply_gated(in, linear_of(gate_up), activation, y)) return y;
+  const Act both = multiply(in, gate_up);
   const int64_t inner = both.cols / 2;
   const float* bias = linear_of(gate_up).bias_data();
   const Act up{floats(both) + inner, both.rows, inner, both.stride};
@@ -220,6 +254,7 @@ Act CudaOps::gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef 
 
 void CudaOps::linear_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, Act& residual) {
   if (step_add(y, w, post_norm, residual)) return;
+  if (!post_norm && multiply_onto(y, linear_of(w), residual)) return;
   Act z = multiply(y, w);
   flush();
   pending_ = {z, linear_of(w).bias_data(), post_norm};

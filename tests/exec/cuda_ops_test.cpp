@@ -85,6 +85,64 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(squares / size);
 }
 
+/// norm(x + down(silu(gate)·up)) of `tokens` tokens, quantized weights: what it gives, row after row.
+std::vector<float> feed_forward(Ops& ops, int tokens) {
+  constexpr int kInner = 80;  // five row tiles: the last block of 128 rows is a partial one
+  std::mt19937_64 random(7);
+  const auto matrix = [&](int64_t rows, int64_t cols) {
+    return std::make_shared<MemoryMatrix>(
+        MemoryMatrix::affine_random(rows, cols, 4, 16, DType::kF16, Scales::kFree, random()));
+  };
+  const auto table = ops.load_embedding(
+      std::make_shared<MemoryMatrix>(MemoryMatrix::dense_random(16, kHidden, DType::kF16, random())));
+  const std::vector<LinearPart> both = {{.matrix = matrix(kInner, kHidden)}, {.matrix = matrix(kInner, kHidden)}},
+                                one = {{.matrix = matrix(kHidden, kInner)}};
+  const auto gate_up = ops.load_linear("gate_up", both), down = ops.load_linear("down", one);
+  const Norm norm{.weight = *ops.load_vector(kernels::normal(random, kHidden))};
+  EXPECT_TRUE(ops.finish_load().has_value());
+  StateSpec spec;
+  spec.groups.push_back({.name = "full", .layers = 1, .kv_heads = 1, .k_dim = kDim, .v_dim = kDim});
+  auto state = State::create(spec, {.kv_dtype = DType::kF16, .context = 256}, ops.memory());
+  EXPECT_TRUE(state.has_value());
+  std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 16);
+  Batch batch;
+  batch.add(*(*state)->create_sequence(), 0, ids, WantLogits::kLast);
+  EXPECT_TRUE((*state)->reserve(batch.chunks[0]).has_value());
+  ops.begin_step(batch, **state);
+  Act x = ops.embed(*table, 1.0f);
+  ops.begin_layer(0);
+  const Act inner = ops.gated_mlp(x, norm, *gate_up, Activation::kSilu);
+  ops.linear_add(inner, *down, std::nullopt, x);
+  const Act y = ops.norm(x, norm);
+  const Status done = ops.finish_step();
+  EXPECT_TRUE(done.has_value()) << done.error().message;
+  std::vector<float> out(static_cast<size_t>(y.rows * y.cols));
+  EXPECT_TRUE(ops.read(y, out.data()).has_value());
+  return out;
+}
+
+/// Products that finish to the gate, and those that leave it to a kernel.
+TEST_F(CudaSmallOps, GatedMlpsAreTheCpus) {
+  for (const int tokens : {5, 100}) {
+    const auto wanted = feed_forward(*cpu(false), tokens);
+    auto device = cuda::CudaDevice::open(0);
+    ASSERT_TRUE(device.has_value()) << device.error().message;
+    for (const bool counts : {false, true}) {
+      const auto ops = gpu(counts);
+      const auto gates = [&] {
+        uint64_t launches = 0;
+        for (const auto& [kernel, count] : ops->kernels_run()) launches += kernel == "gated_sm70" ? count : 0;
+        return launches;
+      };
+      const uint64_t before = gates();
+      EXPECT_LT(distance(feed_forward(*ops, tokens), wanted), 3e-3) << tokens << " tokens, counts " << counts;
+      const bool fused = tokens == 100 && !counts && (*device)->caps().has(Feature::kWgmma);
+      EXPECT_EQ(gates() - before, fused ? 0u : 1u) << tokens << " tokens, counts " << counts;
+    }
+  }
+}
+
 TEST_F(CudaSmallOps, NormsOverAllHeadsAreTheCpus) {
   for (const bool bias : {false, true}) {
     const auto wanted = attend(*cpu(false), true, bias, 0.1f);

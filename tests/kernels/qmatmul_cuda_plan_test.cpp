@@ -198,6 +198,52 @@ TEST(QmatmulCudaPlan, FloatCodesRunOnEveryPart) {
   EXPECT_FALSE(qmatmul_cuda_plan(h200, p).ok);
 }
 
+/// A gated product takes the arm that the product takes, or is the caller's: product, then gate.
+TEST(QmatmulCudaPlan, GatedProductsAreFusedWhereTheProductsArmCan) {
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  for (int64_t m : {1, 8, 9, 64, 65, 8192}) {
+    QmatmulCudaProblem p = problem(m, 28672, 4096, Arithmetic::kBF16);
+    p.y_16 = true;
+    const QmatmulCudaPlan plain = qmatmul_cuda_plan(h200, p);
+    p.gated = true;
+    const QmatmulCudaPlan gated = qmatmul_cuda_plan(h200, p);
+    EXPECT_EQ(gated.arm, plain.arm) << m;
+    EXPECT_EQ(gated.ok, qmatmul_cuda_gates(plain.arm)) << m << ": " << gated.reason;
+    if (!gated.ok) {
+      EXPECT_NE(std::string(gated.reason).find("then the gate"), std::string::npos) << gated.reason;
+      continue;
+    }
+    EXPECT_EQ(gated.kernel(), plain.kernel());
+    EXPECT_EQ(gated.wgmma.end, WgmmaEnd::kGate);
+    EXPECT_LE(gated.wgmma.end_at + kWgmmaEndBytes, gated.smem);
+    EXPECT_LE(gated.smem, h200.smem_optin);
+  }
+  EXPECT_FALSE(qmatmul_cuda_plan(find_part("a100")->caps,
+                                 [] {
+                                   QmatmulCudaProblem p = problem(8192, 28672, 4096, Arithmetic::kBF16);
+                                   p.gated = p.y_16 = true;
+                                   return p;
+                                 }())
+                   .ok);
+}
+
+/// Adding is cheap where f32 leaves by vectors, and is left to the next norm elsewhere.
+TEST(QmatmulCudaPlan, ResultsLeaveByVectorsWhereTheyCan) {
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  QmatmulCudaProblem p = problem(8192, 4096, 14336, Arithmetic::kBF16);
+  p.add = true;
+  EXPECT_TRUE(qmatmul_cuda_plan(h200, p).adds_cheaply());
+  p.y_aligned = false;
+  EXPECT_FALSE(qmatmul_cuda_plan(h200, p).adds_cheaply());
+  p.y_aligned = true, p.n = 4094;
+  EXPECT_EQ(qmatmul_cuda_plan(h200, p).wgmma.end, WgmmaEnd::kSingle);
+  p.n = 4096, p.m = 8;
+  EXPECT_FALSE(qmatmul_cuda_plan(h200, p).adds_cheaply());
+  p = problem(256, 5120, 17408, Arithmetic::kBF16);  // in clusters, which add up in another way
+  EXPECT_GT(qmatmul_cuda_plan(h200, p).cluster, 1);
+  EXPECT_FALSE(qmatmul_cuda_plan(h200, p).adds_cheaply());
+}
+
 /// Whatever a tuning asks for, the plan fits or declines; what it leaves open stays the plan's own.
 TEST(QmatmulCudaPlan, TuningsFitOrAreDeclined) {
   const DeviceCaps& h200 = find_part("h200")->caps;

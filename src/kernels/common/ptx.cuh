@@ -110,6 +110,23 @@ GALVANI_DEVICE float exp2_fast(float x) {
   return y;
 }
 
+/// 1 / x within 1 ulp; results below the normal range are 0.
+GALVANI_DEVICE float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// to[0 … 3] += v, to being the address of a vector; nobody waits for it, and subnormal results become 0. From 9.0.
+GALVANI_DEVICE void add_vector(float* to, float4 v) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+#else
+  wrong_arch();
+#endif
+}
+
 /// (a & b) | c and (a & b) ^ c in one instruction.
 template <unsigned kMask>
 GALVANI_DEVICE unsigned and_or(unsigned a, unsigned c) {

@@ -1,24 +1,10 @@
 #pragma once
 /// Gated activations, the logits' last step, embedding look-up. NVRTC compiles it alone.
 #include "kernels/common/four.cuh"
+#include "kernels/common/gate.cuh"
 #include "kernels/elementwise/elementwise_cuda_args.h"
 
 namespace galvani::kernels {
-
-/// elementwise.h's formulas; gelu_tanh as g·sigmoid(2√(2/π)·(g + 0.044715 g³)).
-__device__ __forceinline__ float gated_value(float g, float u, const GatedArgs& args) {
-  switch (args.kind) {
-    case Gate::kSilu: return g / (1.0f + expf(-g)) * u;
-    case Gate::kGeluTanh: return g / (1.0f + expf(-1.5957691216057308f * (g + 0.044715f * g * g * g))) * u;
-    case Gate::kSwigluClamped: {
-      const float gate = g > args.limit ? args.limit : g;  // NaN stays NaN
-      const float up = u > args.limit ? args.limit : u < -args.limit ? -args.limit : u;
-      return (up + 1.0f) * (gate / (1.0f + expf(-args.alpha * gate)));
-    }
-    case Gate::kSigmoid: return u / (1.0f + expf(-g));
-  }
-  return 0;
-}
 
 /// Four elements a thread. Grid: row_thread's; block: any.
 __device__ __forceinline__ void gated(const GatedArgs& args) {
@@ -35,7 +21,12 @@ __device__ __forceinline__ void gated(const GatedArgs& args) {
                               by_fours(args.up, args.up_stride, args.up_type));
   Four y;
 #pragma unroll
-  for (int j = 0; j < 4; ++j) y.v[j] = gated_value(g.v[j] + g_bias.v[j], u.v[j] + u_bias.v[j], args);
+  for (int j = 0; j < 4; ++j) {
+    const float gj = g.v[j] + g_bias.v[j], uj = u.v[j] + u_bias.v[j];
+    y.v[j] = args.out_type == StoreType::kF32
+                 ? GALVANI_CUDA_NS::gated_value<false>(args.kind, gj, uj, args.alpha, args.limit)
+                 : GALVANI_CUDA_NS::gated_value<true>(args.kind, gj, uj, args.alpha, args.limit);
+  }
   store_four_as(args.out, row * args.out_stride, i, dim, y, args.out_type,
                 by_fours(args.out, args.out_stride, args.out_type));
 }

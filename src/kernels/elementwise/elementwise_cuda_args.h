@@ -1,15 +1,9 @@
 #pragma once
 /// What the CUDA element-wise kernels take; formulas are elementwise.h's. Device pointers; strides in elements.
+#include "kernels/common/gate.h"
 #include "kernels/common/store_type.h"
 
 namespace galvani::kernels {
-
-enum class Gate : int {
-  kSilu,           ///< silu(g)·u
-  kGeluTanh,       ///< gelu_tanh(g)·u
-  kSwigluClamped,  ///< elementwise.h's swiglu_clamped
-  kSigmoid,        ///< sigmoid(g)·u: attention output gates
-};
 
 /// out[r, i] = gate'(gate[r, i] + gate_bias[i], up[r, i] + up_bias[i]). `out` may be `up` (same stride and type).
 struct GatedArgs {

@@ -18,7 +18,8 @@ QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Ari
   p.format = w.format, p.kind = weight_kind_of(w.format), p.arithmetic = arithmetic;
   p.exact_weights = arithmetic == Arithmetic::kF16 ? w.form.exact_f16 : w.form.exact_bf16;
   p.x_aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 && w.cols % 8 == 0;
-  p.y_16 = y.as_x, p.add = y.add;
+  p.y_16 = y.as_x, p.add = y.add, p.gated = y.gate.on != 0;
+  p.y_aligned = reinterpret_cast<uintptr_t>(y.data) % 16 == 0 && y.stride * (y.as_x ? 2 : 4) % 16 == 0;
   p.workspace_bytes = options.expand_bytes, p.forced = options.forced, p.tuning = options.tuning;
   return p;
 }
@@ -106,8 +107,14 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
                        qmatmul_cuda_plan_text(device_->caps(), p, PlanDetail::kReasons, options_.crossovers));
   });
   if (!plan.ok)
-    return fail(ErrorCode::kUnsupported, "no kernel for {} tokens × [{}, {}], {}, group {}, in {}: {}", p.m, p.n, p.k,
-                a16_code_name(p.format), p.format.group, arithmetic_name(arithmetic), plan.reason);
+    return fail(ErrorCode::kUnsupported, "no kernel for {} tokens × [{}, {}], {}, group {}, in {}{}: {}", p.m, p.n, p.k,
+                a16_code_name(p.format), p.format.group, arithmetic_name(arithmetic), p.gated ? ", gated" : "",
+                plan.reason);
+  if (p.gated && y.gate.kind == Gate::kSigmoid)
+    return fail(
+        ErrorCode::kUnsupported,
+        "a product finishes to the gates of an MLP (silu, gelu_tanh, swiglu_clamped), and sigmoid was asked for: "
+        "run the product, then the gate");
   QmatmulArgs args = qmatmul_cuda_args(p);
   args.w = w.data;
   const bool floats = w.format.code != A16Code::kAffine;
@@ -115,11 +122,12 @@ Status QmatmulCuda::run(cuda::Stream& stream, const CudaMatrix& w, const CudaAct
   args.x = x.data, args.x_stride = x.stride;
   args.y = y.data, args.y_stride = y.stride;
   // Only an output without gaps between its rows is written completely.
-  const bool poison = !y.add && (y.stride == w.rows || x.m == 1);
-  const size_t y_bytes = poison ? static_cast<size_t>(x.m * w.rows * (y.as_x ? 2 : 4)) : 0;
+  const int64_t width = p.gated ? w.rows / 2 : w.rows;
+  const bool poison = !y.add && (y.stride == width || x.m == 1);
+  const size_t y_bytes = poison ? static_cast<size_t>(x.m * width * (y.as_x ? 2 : 4)) : 0;
   switch (plan.arm) {
     case QmatmulCudaArm::kStream: return run_stream(stream, plan, args, y_bytes);
-    case QmatmulCudaArm::kWgmma: return run_wgmma(stream, plan, args, y_bytes);
+    case QmatmulCudaArm::kWgmma: return run_wgmma(stream, plan, args, y.gate, y_bytes);
     case QmatmulCudaArm::kExpand: return run_expand(stream, plan, args, floats ? w.form.factor : 1.0f);
     case QmatmulCudaArm::kMma: {
       GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
@@ -144,10 +152,11 @@ Status QmatmulCuda::run_stream(cuda::Stream& stream, const QmatmulCudaPlan& plan
   return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), streamed, map);
 }
 
-Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes) {
+Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args,
+                              const QmatmulGate& gate, size_t y_bytes) {
   GALVANI_TRY(const cuda::Kernel* kernel, device_->kernel(plan.kernel()));
   QmatmulWgmmaArgs wgmma = plan.wgmma;
-  wgmma.p = args;
+  wgmma.p = args, wgmma.gate = gate.kind, wgmma.alpha = gate.alpha, wgmma.limit = gate.limit;
   GALVANI_TRY(const TensorMap map, map_of_x(*device_, args, plan.tokens));
   return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), wgmma, map);
 }

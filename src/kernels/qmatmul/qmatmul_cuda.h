@@ -49,6 +49,9 @@ struct CudaResult {
   int64_t stride = 0;  ///< elements between rows
   bool as_x = false;   ///< the type of x instead of f32
   bool add = false;    ///< y += (f32 alone)
+  /// gate.on: W's first half of rows is the gate, the second up, and y[m, n / 2] = gate'(gate, up), in x's type (as_x),
+  /// n a multiple of 32, y and its rows at multiples of 16 bytes. Not every plan can: ask plan() before run().
+  QmatmulGate gate{};
 };
 
 std::optional<QmatmulCudaArm> qmatmul_cuda_arm_from_name(std::string_view name);
@@ -78,7 +81,8 @@ class QmatmulCuda {
  private:
   Status run_few(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
   Status run_stream(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
-  Status run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
+  Status run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, const QmatmulGate& gate,
+                   size_t y_bytes);
   Status run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, float factor);
 
   std::shared_ptr<cuda::CudaDevice> device_;

@@ -1,6 +1,7 @@
 #pragma once
 /// What the CUDA kernels of qmatmul are given, and how they lay out shared memory. Shared by host and device code, so
-/// no include but the constexpr layout and a tensor map, and no standard library.
+/// no include but the constexpr layout, gates and a tensor map, and no standard library.
+#include "kernels/common/gate.h"
 #include "kernels/common/tensor_map.h"
 #include "kernels/qmatmul/a16_float.h"
 
@@ -22,6 +23,17 @@ struct QmatmulArgs {
   int y_16;        ///< y has the activations' type
   int x_aligned;   ///< rows of x can be read 16 bytes at a time
 };
+
+/// A gated launch: y[m, n / 2] = gate'(x·W[row], x·W[n / 2 + row]) in the activations' type, n / 2 in whole row tiles.
+/// The kernel sees the row tiles of both halves in turn (qmatmul_gate_tile), so that neighbouring warps have what
+/// belongs together.
+struct QmatmulGate {
+  int on;  ///< else the rest is nothing
+  Gate kind;
+  float alpha, limit;  ///< Gate::kSwigluClamped
+};
+/// The stored row tile of logical row tile `tile`: gate, up, gate, up, ...
+constexpr int qmatmul_gate_tile(int tile, int row_tiles) { return (tile >> 1) + (tile & 1) * (row_tiles >> 1); }
 
 /// The few-token kernel's share-out. All offsets are bytes of dynamic shared memory; the rings come first.
 struct QmatmulFewArgs {
@@ -46,6 +58,10 @@ constexpr int few_zero_bytes(int chunk) { return chunk * kA16Cols * 2 + 128; }
 /// Units a warp has in registers at once: independent products to interleave.
 constexpr int few_batch(int bits) { return bits == 2 ? 4 : bits <= 4 ? 2 : 1; }
 
+/// How a wgmma tile ends: by single stores; f32 by vectors (n a multiple of 4, y and its rows at multiples of 16
+/// bytes); to a gated activation.
+enum class WgmmaEnd : int { kSingle, kVectors, kGate };
+
 /// Many tokens by wgmma: 128 rows × tokens a tile, walked by as many blocks as there are SMs.
 struct QmatmulWgmmaArgs {
   QmatmulArgs p;
@@ -53,8 +69,18 @@ struct QmatmulWgmmaArgs {
   int stages;
   int splits;  ///< blocks of a cluster that share the K of one tile; above 1 every cluster has one tile at most
   int slice;   ///< units of a block's part, a whole number of stages
+  // With one field more ptxas serialises the products (C7513, README.md).
+  WgmmaEnd end;
+  Gate gate;
+  float alpha, limit;
+  int end_at;  ///< kWgmmaEndBytes of dynamic shared memory behind the ring
 };
 constexpr int kWgmmaRows = 128, kWgmmaThreads = 384;
+/// Shared memory behind the ring for the ends of tiles. Vectors: two buffers of each warpgroup, sixteen tokens of 64
+/// rows and four more floats against bank conflicts. A gate: two buffers of each warp, eight floats a lane.
+constexpr int kWgmmaEndTokens = 16, kWgmmaEndStride = kWgmmaRows / 2 + 4;
+constexpr int kWgmmaEndBytes = 2 * 2 * kWgmmaEndTokens * kWgmmaEndStride * 4;
+static_assert(kWgmmaEndBytes >= 8 * 2 * 8 * 32 * 4);
 /// Units of K in one stage: 32 KB of x whatever the tile's width.
 constexpr int wgmma_step(int tokens) { return 256 / tokens; }
 constexpr int wgmma_stage_bytes(int tokens, int unit_bytes) {

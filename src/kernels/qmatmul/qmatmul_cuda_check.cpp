@@ -4,6 +4,7 @@
 #include <map>
 
 #include "kernels/check_rig.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/op_checks.h"
 #include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
@@ -14,7 +15,7 @@
 namespace galvani::kernels {
 namespace {
 
-constexpr int64_t kN = 80, kK = 320;  // five row tiles, five units
+constexpr int64_t kN = 96, kK = 320;  // six row tiles (three pairs of a gated product), five units
 
 struct Weights {
   quant::AffineTensor tensor;  ///< affine codes
@@ -102,10 +103,15 @@ double weight_slack(const Weights& w, int64_t row, int64_t column, float weight,
   return std::fabs(double{round_as(weight + off, type)} - round_as(weight - off, type));
 }
 
-/// Largest error over its bound: 1.05·u·|y| + 4·max(1, √K/16)·2^−24·Σ|w·x|, and for arms that round each weight one
-/// unit of the largest product, or if that is more, what weight_slack says of each. No arm rounds float codes.
-double compare(const Weights& w, const std::vector<float>& x, const std::vector<float>& y, int64_t m,
-               bool exact_weights, StoreType type) {
+struct Sum {
+  double value = 0, bound = 0;
+};
+
+/// [m, kN] in f64, and what a result may be off by: 1.05·u·|y| + 4·max(1, √K/16)·2^−24·Σ|w·x|, and for arms that round
+/// each weight one unit of the largest product, or if that is more, what weight_slack says of each. No arm rounds float
+/// codes.
+std::vector<Sum> exact_sums(const Weights& w, const std::vector<float>& x, int64_t m, bool exact_weights,
+                            StoreType type) {
   const bool floats = !w.values.empty();
   std::vector<float> values = w.values;
   values.resize(kN * kK);
@@ -125,7 +131,7 @@ double compare(const Weights& w, const std::vector<float>& x, const std::vector<
     }
   }
   const double factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(kK)) / 16) * 0x1p-24;
-  double worst = 0;
+  std::vector<Sum> sums;
   for (int64_t t = 0; t < m; ++t)
     for (int64_t r = 0; r < kN; ++r) {
       double sum = 0, size = 0, slack = 0, largest = 0;
@@ -135,10 +141,34 @@ double compare(const Weights& w, const std::vector<float>& x, const std::vector<
         largest = std::max(largest, std::fabs(product));
       }
       if (!exact_weights && !floats) slack = std::max(slack, 2 * store_roundoff(type) * largest);
-      const double bound = 1.05 * 0x1p-24 * std::fabs(sum) + factor * size + slack + 1e-30;
-      const double share = std::fabs(y[static_cast<size_t>(t * kN + r)] - sum) / bound;
-      if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
+      sums.push_back({sum, 1.05 * 0x1p-24 * std::fabs(sum) + factor * size + slack + 1e-30});
     }
+  return sums;
+}
+
+/// Largest error over its bound.
+double compare(const std::vector<Sum>& sums, const std::vector<float>& y) {
+  double worst = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double share = std::fabs(y[i] - sums[i].value) / sums[i].bound;
+    if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
+  }
+  return worst;
+}
+
+/// The same of silu(gate)·up in `type`: silu's slope is below 1.13; 20u for the gate's own roundings.
+double compare_gated(const std::vector<Sum>& sums, const std::vector<float>& y, StoreType type) {
+  double worst = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const size_t gate_at = i / (kN / 2) * kN + i % (kN / 2);
+    const Sum &g = sums[gate_at], &u = sums[gate_at + kN / 2];
+    const double act = silu_ref(g.value), exact = act * u.value;
+    const double bound = (1.05 * store_roundoff(type) + 20 * 0x1p-24) * std::fabs(exact) +
+                         1.13 * g.bound * (std::fabs(u.value) + u.bound) + std::fabs(act) * u.bound +
+                         (type == StoreType::kF16 ? 0x1p-25 : 1e-37);
+    const double share = std::fabs(y[i] - exact) / bound;
+    if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
+  }
   return worst;
 }
 
@@ -148,6 +178,7 @@ struct Case {
   QmatmulCudaArm arm = QmatmulCudaArm::kMma;
   int64_t m = 1;
   QmatmulCudaTuning tuning;
+  bool gated = false;
   QmatmulCudaPlan plan;
 };
 
@@ -202,13 +233,16 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
     for (const Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
       for (int arm = 0; arm < kQmatmulCudaArms; ++arm)
         for (const auto& [m, tuning] : launches_of(static_cast<QmatmulCudaArm>(arm))) {
-          Case c{format, arithmetic, static_cast<QmatmulCudaArm>(arm), m, tuning, {}};
+          Case c{format, arithmetic, static_cast<QmatmulCudaArm>(arm), m, tuning, false, {}};
           const bool named = c.arm == QmatmulCudaArm::kStream || kFormats[format].code != A16Code::kAffine;
           if (kFormats[format].scale != A16Scale::kBF16 && !named) continue;
           QmatmulCudaProblem p;
           p.m = m, p.n = kN, p.k = kK, p.format = kFormats[format], p.kind = weight_kind_of(p.format);
           p.arithmetic = arithmetic;
           p.workspace_bytes = kWorkspace, p.forced = arm, p.tuning = tuning;
+          c.plan = qmatmul_cuda_plan(caps, p);
+          if (c.plan.ok) cases.push_back(c);
+          p.gated = p.y_16 = c.gated = true;
           c.plan = qmatmul_cuda_plan(caps, p);
           if (c.plan.ok) cases.push_back(c);
         }
@@ -223,13 +257,17 @@ Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weigh
   std::vector<float> x = rig.normal(static_cast<size_t>(c.m * kK));
   CudaActivations in{.m = c.m, .stride = kK};
   GALVANI_TRY(in.data, rig.upload_as(x, type));
-  GALVANI_TRY(void* y, rig.output(static_cast<size_t>(c.m * kN), StoreType::kF32));
-  const CudaResult out{.data = y, .stride = kN};
+  const int64_t width = c.gated ? kN / 2 : kN;
+  const StoreType out_type = c.gated ? type : StoreType::kF32;
+  GALVANI_TRY(void* y, rig.output(static_cast<size_t>(c.m * width), out_type));
+  CudaResult out{.data = y, .stride = width, .as_x = c.gated};
+  if (c.gated) out.gate = {1, Gate::kSilu, 0, 0};
   const QmatmulCudaPlan plan = product.plan(w.packed, in, c.arithmetic, out);
   GALVANI_TRY_VOID(product.run(rig.stream(), w.packed, in, c.arithmetic, out));
-  GALVANI_TRY(const auto got, rig.read(y, static_cast<size_t>(c.m * kN), StoreType::kF32));
-  return KernelVerdict{plan.kernel(), compare(w, x, got, c.m, qmatmul_cuda_is_few(c.arm), type),
-                       fmt::format("80 x 320, {} tokens", c.m)};
+  GALVANI_TRY(const auto got, rig.read(y, static_cast<size_t>(c.m * width), out_type));
+  const std::vector<Sum> sums = exact_sums(w, x, c.m, qmatmul_cuda_is_few(c.arm), type);
+  return KernelVerdict{plan.kernel(), c.gated ? compare_gated(sums, got, type) : compare(sums, got),
+                       fmt::format("96 x 320, {} tokens{}", c.m, c.gated ? ", silu(gate)·up" : "")};
 }
 
 }  // namespace

@@ -53,10 +53,14 @@ void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCud
       plan.wgmma.row_blocks = (args.n + kWgmmaRows - 1) / kWgmmaRows;
       plan.wgmma.token_blocks = (args.m + plan.tokens - 1) / plan.tokens;
       const int stage = wgmma_stage_bytes(plan.tokens, args.unit_bytes);
-      plan.wgmma.stages = std::min(8, (caps.smem_optin - 1024) / stage);
-      plan.smem = plan.wgmma.stages * stage;
+      plan.wgmma.stages = std::min(8, (caps.smem_optin - 1024 - kWgmmaEndBytes) / stage);
+      plan.wgmma.end_at = plan.wgmma.stages * stage;
+      plan.smem = plan.wgmma.end_at + kWgmmaEndBytes;
       plan.wgmma.splits = qmatmul_cuda_wgmma_fits(caps, p, tile, plan.smem) ? tile.splits : 1;
       plan.wgmma.slice = round_up((args.units + plan.wgmma.splits - 1) / plan.wgmma.splits, wgmma_step(plan.tokens));
+      plan.wgmma.end = p.gated                                                            ? WgmmaEnd::kGate
+                       : !p.y_16 && p.y_aligned && p.n % 4 == 0 && plan.wgmma.splits == 1 ? WgmmaEnd::kVectors
+                                                                                          : WgmmaEnd::kSingle;
       plan.cluster = plan.wgmma.splits;
       plan.grid_x = plan.wgmma.splits > 1 ? plan.wgmma.row_blocks * plan.wgmma.token_blocks * plan.wgmma.splits
                                           : std::min(caps.sms, plan.wgmma.row_blocks * plan.wgmma.token_blocks);
@@ -116,6 +120,10 @@ QmatmulCudaPlan qmatmul_cuda_plan(const DeviceCaps& caps, const QmatmulCudaProbl
   for (int arm = 0; arm < kQmatmulCudaArms; ++arm) {
     plan.arm = static_cast<QmatmulCudaArm>(arm);
     const char* reason = qmatmul_cuda_declines(plan.arm, caps, p, crossovers);
+    if (reason == nullptr && p.gated && !qmatmul_cuda_gates(plan.arm)) {
+      plan.reason = "the arm for this product applies no gated activation: run the product, then the gate";
+      return plan;
+    }
     if (reason == nullptr) {
       plan.ok = true, plan.reason = "";
       size_launch(plan, caps, p);

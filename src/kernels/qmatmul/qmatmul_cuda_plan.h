@@ -54,6 +54,8 @@ struct QmatmulCudaProblem {
   InputTransform input = InputTransform::kNone;
   bool x_aligned = true;  ///< x and its rows start at multiples of 16 bytes
   bool y_16 = false, add = false;
+  bool gated = false;           ///< y is [m, n / 2], gate and up by a gated activation
+  bool y_aligned = true;        ///< y and its rows start at multiples of 16 bytes
   int64_t workspace_bytes = 0;  ///< what the expand arm may hold; 0 forbids it
   int forced = -1;              ///< a QmatmulCudaArm, or -1
   QmatmulCudaTuning tuning;
@@ -80,6 +82,8 @@ struct QmatmulCudaPlan {
   bool dependent_launch = false;
   int64_t workspace_bytes = 0;  ///< kExpand: one matrix
   std::string kernel() const;   ///< its name in the kernel tables
+  /// Whether y += costs about what y = does, so that nobody should add later.
+  bool adds_cheaply() const { return arm == QmatmulCudaArm::kWgmma && wgmma.end == WgmmaEnd::kVectors; }
   A16Format format;
   Arithmetic arithmetic = Arithmetic::kBF16;
 };
@@ -99,6 +103,15 @@ constexpr const char* qmatmul_cuda_arm_name(QmatmulCudaArm arm) {
 /// What a kernel's name calls the codes: q2 … q8, e2m1, e4m3.
 std::string a16_code_name(const A16Format& format);
 constexpr bool qmatmul_cuda_is_few(QmatmulCudaArm arm) { return arm <= QmatmulCudaArm::kFewPlain; }
+
+/// Whether the arm can apply a gated activation to its sums.
+constexpr bool qmatmul_cuda_gates(QmatmulCudaArm arm) { return arm == QmatmulCudaArm::kWgmma; }
+/// Why no arm could for `p`; null when it is the arm alone that decides.
+constexpr const char* qmatmul_cuda_gate_declines(const QmatmulCudaProblem& p) {
+  if (!p.y_16 || p.add) return "a gated result has the type of x and replaces what was there";
+  if (p.n % (2 * kA16Rows) != 0) return "gate and up must be whole tiles of 16 rows each";
+  return p.y_aligned ? nullptr : "a gated result and its rows must start at multiples of 16 bytes";
+}
 
 constexpr int kFewTokens = 8, kStreamTokens = 64;
 
@@ -244,6 +257,7 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
   const bool bf16 = p.arithmetic == Arithmetic::kBF16, free = p.forced < 0;
   if (bf16 && !caps.has(Feature::kBf16)) return "this part has no bf16 arithmetic";
   if (p.y_16 && p.add) return "adding to y is for f32 outputs";
+  if (p.gated && qmatmul_cuda_gate_declines(p) != nullptr) return qmatmul_cuda_gate_declines(p);
   if (qmatmul_cuda_is_few(arm)) {
     if (p.m > kFewTokens) return "it takes at most 8 tokens";
     if (arm == QmatmulCudaArm::kFewBulk && !caps.has(Feature::kBulkCopy | Feature::kCluster))
@@ -285,7 +299,8 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
   }
 }
 
-/// The first arm that does not decline.
+/// The first arm that does not decline. Gated: the same arm, and not ok where it applies no gates: the product and then
+/// the gate is what is fastest there.
 QmatmulCudaPlan qmatmul_cuda_plan(const DeviceCaps& caps, const QmatmulCudaProblem& p,
                                   const QmatmulCudaCrossovers& crossovers = {});
 /// Every arm with its verdict, one a line.

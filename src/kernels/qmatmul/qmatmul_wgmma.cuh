@@ -7,6 +7,8 @@
 // has two products under way and dequantises the next fragment meanwhile.
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/copy.cuh"
+#include "kernels/common/gate.cuh"
+#include "kernels/common/mma.cuh"
 #include "kernels/common/wgmma.cuh"
 #include "kernels/qmatmul/a16_float.cuh"
 #include "kernels/qmatmul/qmatmul_store.cuh"
@@ -60,10 +62,9 @@ GALVANI_DEVICE void wgmma_produce(const QmatmulWgmmaArgs& a, const TensorMap& x,
   unsigned phase = 0;
   for (int i = share.tile; i < a.row_blocks * a.token_blocks; i += share.step) {
     const WgmmaTile tile = wgmma_tile(a, i);
-    const unsigned char* const w =
-        p.w +
-        (static_cast<long long>(min(tile.rows * kWgmmaRowTiles + row_tile, p.row_tiles - 1)) * p.units + share.first) *
-            p.unit_bytes;
+    const int logical = min(tile.rows * kWgmmaRowTiles + row_tile, p.row_tiles - 1);
+    const int stored = a.end == WgmmaEnd::kGate ? qmatmul_gate_tile(logical, p.row_tiles) : logical;
+    const unsigned char* const w = p.w + (static_cast<long long>(stored) * p.units + share.first) * p.unit_bytes;
     int unit = wgmma_first_unit(share.units, tile.rows, kStep);
     for (int done = 0; done < share.units;) {
       const int count = min(kStep, share.units - unit);
@@ -142,57 +143,180 @@ GALVANI_DEVICE void wgmma_join(const QmatmulWgmmaArgs& a, const WgmmaShare& shar
   cluster_sync();
   const unsigned from = shared_address(sums);
   const int tokens = min(kTokens, a.p.m - tile.tokens * kTokens);
+  const auto sum_of = [&](int m, int row) {
+    float sum = 0.0f;
+    for (int rank = 0; rank < a.splits; ++rank)
+      sum += load_cluster_f32(from + static_cast<unsigned>(m * kStride + row) * 4u, static_cast<unsigned>(rank));
+    return sum;
+  };
+  if (a.end == WgmmaEnd::kGate) {
+    constexpr int kColumns = kWgmmaRows / 2;  // of y
+    const int in = static_cast<int>(threadIdx.x) % kColumns, column = tile.rows * kColumns + in;
+    const int gate = in / kA16Rows * 2 * kA16Rows + in % kA16Rows;
+    for (int m = static_cast<int>(threadIdx.x) / kColumns * a.splits + share.rank; m < tokens; m += 4 * a.splits) {
+      const float y = gated_mlp_value<true>(a.gate, sum_of(m, gate), sum_of(m, gate + kA16Rows), a.alpha, a.limit);
+      if (2 * column < a.p.n) qmatmul_store<T>(a.p, tile.tokens * kTokens + m, column, y);
+    }
+    cluster_sync();
+    return;
+  }
   // Rows of a token are neighbouring threads; a token is one rank's, in turn.
 #pragma unroll 4
   for (int m = static_cast<int>(threadIdx.x) / kWgmmaRows * a.splits + share.rank; m < tokens; m += 2 * a.splits) {
     const int in = static_cast<int>(threadIdx.x) % kWgmmaRows, n = tile.rows * kWgmmaRows + in;
-    float sum = 0.0f;
-    for (int rank = 0; rank < a.splits; ++rank)
-      sum += load_cluster_f32(from + static_cast<unsigned>(m * kStride + in) * 4u, static_cast<unsigned>(rank));
+    const float sum = sum_of(m, in);
     if (n < a.p.n) qmatmul_store<T>(a.p, tile.tokens * kTokens + m, n, sum);
   }
   cluster_sync();  // nobody's sums go away while another reads them
 }
 
+/// Lane t of four has four registers; lane i gets register i of each.
+GALVANI_DEVICE void wgmma_turn_four(unsigned (&r)[4], int lane) {
+#pragma unroll
+  for (int step = 1; step <= 2; ++step)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & step) != 0) continue;
+      const bool high = (lane & step) != 0;
+      const unsigned got = __shfl_xor_sync(kFullMask, high ? r[i] : r[i + step], step);
+      if (high)
+        r[i] = got;
+      else
+        r[i + step] = got;
+    }
+}
+
+/// The end of a gated tile. Warps 2i and 2i + 1 have gate and up of the same sixteen columns of y, lane for lane; each
+/// finishes half of the tokens, so each gives the other half of its sums, sixteen tokens at a time through two buffers
+/// in turn. Then a lane has eight columns of a token.
+template <typename T, int kTokens>
+GALVANI_DEVICE void wgmma_gate(const QmatmulWgmmaArgs& a, const WgmmaTile& tile, unsigned char* room,
+                               const float (&acc)[kTokens / 2]) {
+  constexpr int kHalf = kTokens / 4;  // sums of a lane
+  const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / kWarp, t = lane % 4;
+  const bool up = warp % 2 != 0;
+  float4* const mine = reinterpret_cast<float4*>(room) + warp * 128;
+  const float4* const others = reinterpret_cast<const float4*>(room) + (warp ^ 1) * 128;
+  const int pair = tile.rows * (kWgmmaRowTiles / 2) + warp / 2;
+  const int first = tile.tokens * kTokens + (up ? kTokens / 2 : 0) + 8 * (t / 2) + lane / 4;
+  T* const y = static_cast<T*>(a.p.y) + pair * kA16Rows + 8 * (t % 2);
+#pragma unroll
+  for (int piece = 0; piece < kTokens / 32; ++piece) {
+    const int buffer = piece % 2 * 64;
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      float v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = up ? acc[8 * piece + 4 * q + i] : acc[kHalf + 8 * piece + 4 * q + i];
+      mine[buffer + q * 32 + lane] = make_float4(v[0], v[1], v[2], v[3]);
+    }
+    named_barrier(2 + warp / 2, 64);
+    unsigned packed[4];
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      const float4 got = others[buffer + q * 32 + lane];
+      const float other[4] = {got.x, got.y, got.z, got.w};
+      float out[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float own = up ? acc[kHalf + 8 * piece + 4 * q + i] : acc[8 * piece + 4 * q + i];
+        out[i] = gated_mlp_value<true>(a.gate, up ? other[i] : own, up ? own : other[i], a.alpha, a.limit);
+      }
+      packed[2 * q] = transpose8x8(pack2<T>(out[0], out[1]));  // a token's columns 2t, 2t + 1 of the first eight
+      packed[2 * q + 1] = transpose8x8(pack2<T>(out[2], out[3]));
+    }
+    wgmma_turn_four(packed, lane);
+    const int m = first + 16 * piece;
+    if (m < a.p.m && 2 * pair < a.p.row_tiles)
+      *reinterpret_cast<uint4*>(y + m * a.p.y_stride) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  }
+}
+
+/// The end of a tile with f32 results: through shared memory, so that a warp stores 256 bytes of two tokens at once.
+/// Straight from the sums it would be 32 bytes of four tokens, and adding to y ten times dearer (README.md).
+template <int kTokens>
+GALVANI_DEVICE void wgmma_vectors(const QmatmulWgmmaArgs& a, const WgmmaTile& tile, unsigned char* room,
+                                  const float (&acc)[kTokens / 2]) {
+  constexpr int kBuffer = kWgmmaEndTokens * kWgmmaEndStride;
+  const int lane = lane_id(), group = static_cast<int>(threadIdx.x) / 128, thread = static_cast<int>(threadIdx.x) % 128;
+  float* const buffers = reinterpret_cast<float*>(room) + group * 2 * kBuffer;
+  float* const to = buffers + lane % 4 * 2 * kWgmmaEndStride + thread / kWarp * kA16Rows + lane / 4;
+  const float* const from = buffers + thread / 16 * kWgmmaEndStride + thread % 16 * 4;
+  const int row = tile.rows * kWgmmaRows + group * (kWgmmaRows / 2) + thread % 16 * 4;
+  const int first = tile.tokens * kTokens + thread / 16;
+  float* y = static_cast<float*>(a.p.y) + first * a.p.y_stride + row;
+#pragma unroll
+  for (int piece = 0; piece < kTokens / kWgmmaEndTokens; ++piece) {
+    const int buffer = piece % 2 * kBuffer;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[buffer + (i / 4 * 8 + i % 2) * kWgmmaEndStride + i % 4 / 2 * 8] = acc[8 * piece + i];
+    named_barrier(2 + group, 128);  // nobody writes a buffer that a barrier ago was read: the other one is between
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 v = *reinterpret_cast<const float4*>(from + buffer + half * 8 * kWgmmaEndStride);
+      if (first + piece * kWgmmaEndTokens + half * 8 < a.p.m && row < a.p.n) {
+        if (a.p.add)
+          add_vector(y, v);
+        else
+          *reinterpret_cast<float4*>(y) = v;
+      }
+      y += 8 * a.p.y_stride;
+    }
+  }
+}
+
+/// A tile's sums over the block's slice of K.
 template <int kBits, typename T, int kTokens, bool kNative>
-GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, unsigned char* smem, unsigned full, unsigned empty) {
+GALVANI_DEVICE void wgmma_sums(const QmatmulWgmmaArgs& a, const WgmmaShare& share, int rows, unsigned char* smem,
+                               unsigned full, unsigned empty, int& stage, unsigned& phase, float (&acc)[kTokens / 2]) {
   constexpr int kStep = wgmma_step(kTokens), kXBytes = kTokens * 128;
   const QmatmulArgs& p = a.p;
   const int stage_bytes = wgmma_stage_bytes(kTokens, p.unit_bytes), lane = lane_id();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;  // 0…7: its row tile of the block
+  unsigned fragments[2][2][4];
+  A16ScalesOf<kBits, T, kNative> scales;
+  WgmmaPending pending;
+  int accumulate = 0;
+  int first = wgmma_first_unit(share.units, rows, kStep);
+  for (int done = 0; done < share.units; first = first + kStep < share.units ? first + kStep : 0) {
+    const int count = min(kStep, share.units - first);
+    done += count;
+    const unsigned char* const x = smem + stage * stage_bytes;
+    const unsigned char* const w = x + kStep * (kXBytes + warp * p.unit_bytes);
+    barrier_wait(full + stage * 8, phase);
+#pragma unroll 1
+    for (int u = 0; u < count; ++u) {
+      const unsigned char* const unit = w + u * p.unit_bytes;
+      A16Codes<kBits, T> codes;
+      codes.load(unit, lane);
+      const unsigned long long descriptor = wgmma_descriptor(shared_address(x + u * kXBytes));
+      wgmma_pair<0, kBits, T, kTokens, kNative>(a, unit, codes, scales, fragments, acc, descriptor, accumulate, pending,
+                                                lane);
+      accumulate = 1;
+      wgmma_pair<1, kBits, T, kTokens, kNative>(a, unit, codes, scales, fragments, acc, descriptor, 1, pending, lane);
+    }
+    pending.empty = empty + stage * 8;
+    if (++stage == a.stages) stage = 0, phase ^= 1u;
+  }
+  wgmma_wait<0>();
+  pending.release();
+}
+
+template <int kBits, typename T, int kTokens>
+GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, unsigned char* smem, unsigned full, unsigned empty) {
+  const QmatmulArgs& p = a.p;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = lane_id();
+  const bool native = p.scale == static_cast<int>(A16Codes<kBits, T>::kIsBf16 ? A16Scale::kBF16 : A16Scale::kF16);
   const WgmmaShare share = wgmma_share(a);
   int stage = 0;
   unsigned phase = 0;
   for (int i = share.tile; i < a.row_blocks * a.token_blocks; i += share.step) {
     const WgmmaTile tile = wgmma_tile(a, i);
     float acc[kTokens / 2];
-    unsigned fragments[2][2][4];
-    A16ScalesOf<kBits, T, kNative> scales;
-    WgmmaPending pending;
-    int accumulate = 0;
-    int first = wgmma_first_unit(share.units, tile.rows, kStep);
-    for (int done = 0; done < share.units; first = first + kStep < share.units ? first + kStep : 0) {
-      const int count = min(kStep, share.units - first);
-      done += count;
-      const unsigned char* const x = smem + stage * stage_bytes;
-      const unsigned char* const w = x + kStep * (kXBytes + warp * p.unit_bytes);
-      barrier_wait(full + stage * 8, phase);
-#pragma unroll 1
-      for (int u = 0; u < count; ++u) {
-        const unsigned char* const unit = w + u * p.unit_bytes;
-        A16Codes<kBits, T> codes;
-        codes.load(unit, lane);
-        const unsigned long long descriptor = wgmma_descriptor(shared_address(x + u * kXBytes));
-        wgmma_pair<0, kBits, T, kTokens, kNative>(a, unit, codes, scales, fragments, acc, descriptor, accumulate,
-                                                  pending, lane);
-        accumulate = 1;
-        wgmma_pair<1, kBits, T, kTokens, kNative>(a, unit, codes, scales, fragments, acc, descriptor, 1, pending, lane);
-      }
-      pending.empty = empty + stage * 8;
-      if (++stage == a.stages) stage = 0, phase ^= 1u;
-    }
-    wgmma_wait<0>();
-    pending.release();
+    if (a16_is_float(kBits) || native)
+      wgmma_sums<kBits, T, kTokens, true>(a, share, tile.rows, smem, full, empty, stage, phase, acc);
+    else
+      wgmma_sums<kBits, T, kTokens, false>(a, share, tile.rows, smem, full, empty, stage, phase, acc);
     if constexpr (a16_is_float(kBits)) {
 #pragma unroll
       for (float& sum : acc) sum *= qmatmul_factor(p);
@@ -200,6 +324,14 @@ GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, unsigned char* smem
     if (a.splits > 1) {
       wgmma_join<T, kTokens>(a, share, tile, smem, acc);
       return;  // such a launch has a tile a cluster
+    }
+    if (a.end == WgmmaEnd::kGate) {
+      wgmma_gate<T, kTokens>(a, tile, smem + a.end_at, acc);
+      continue;
+    }
+    if (a.end == WgmmaEnd::kVectors) {
+      wgmma_vectors<kTokens>(a, tile, smem + a.end_at, acc);
+      continue;
     }
     const int row = (tile.rows * kWgmmaRowTiles + warp) * kA16Rows + lane / 4, token = tile.tokens * kTokens;
 #pragma unroll
@@ -235,11 +367,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   } else {
     registers_up<232>();
     dependency_wait();
-    const bool native = a.p.scale == static_cast<int>(A16Codes<kBits, T>::kIsBf16 ? A16Scale::kBF16 : A16Scale::kF16);
-    if (a16_is_float(kBits) || native)
-      wgmma_consume<kBits, T, kTokens, true>(a, smem, full, empty);
-    else
-      wgmma_consume<kBits, T, kTokens, false>(a, smem, full, empty);
+    wgmma_consume<kBits, T, kTokens>(a, smem, full, empty);
   }
 }
 

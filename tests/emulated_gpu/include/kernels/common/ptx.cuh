@@ -37,9 +37,23 @@ inline unsigned not_hoisted(unsigned x) { return x; }
 inline void named_barrier(int id, int threads) { emulated::barrier(id, threads); }
 inline void named_barrier_arrive(int id, int threads) { emulated::barrier_arrive(id, threads); }
 
+inline void add_vector([[maybe_unused]] float* to, [[maybe_unused]] float4 v) {
+#if __CUDA_ARCH__ >= 900
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0) emulated::fault("red.v4: the address is not a multiple of 16");
+  to[0] += v.x, to[1] += v.y, to[2] += v.z, to[3] += v.w;
+#else
+  wrong_arch();
+#endif
+}
+
 inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return y < 0x1p-126f ? 0.0f : y;
+}
+
+inline float reciprocal_fast(float x) {
+  const float y = 1.0f / x;
+  return std::fabs(y) < 0x1p-126f ? 0.0f : y;
 }
 
 template <unsigned kMask>
