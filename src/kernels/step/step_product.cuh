@@ -1,7 +1,7 @@
 #pragma once
 // A product of a decode step: the walk of qmatmul_one.cuh over a ring that another warp fills.
+#include "kernels/common/gate.cuh"
 #include "kernels/common/grid.cuh"
-#include "kernels/elementwise/elementwise_cuda.cuh"
 #include "kernels/qmatmul/qmatmul_one.cuh"
 #include "kernels/step/step_cuda_args.h"
 
@@ -251,8 +251,8 @@ GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const u
   for (int tile = warp; tile < tiles.count; tile += kStepWarps) {
     float value = step_join(s, smem, tile, p.chunks, total, lane) * inverse;
     if (p.output == StepOutput::kGated) {
-      const GatedArgs gate{.kind = p.gate, .alpha = p.alpha, .limit = p.limit};
-      value = gated_value(value, step_join(s, smem, tiles.count + tile, p.chunks, total, lane) * inverse, gate);
+      const float up = step_join(s, smem, tiles.count + tile, p.chunks, total, lane) * inverse;
+      value = gated_mlp_value<true>(p.gate, value, up, p.alpha, p.limit);
     }
     const int row = (tiles.first + tile) * kA16Rows + lane;
     if (lane >= kA16Rows || (p.pair == 0 && row >= p.n)) continue;
