@@ -286,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaOneKernel,
                          testing::Values(StepShape{"llama", 256, 512, 4, 2, 128, 500, kLlama},
                                          StepShape{"qwen3", 512, 768, 8, 1, 64, 300, kQwen3},
                                          StepShape{"qwen2", 1024, 256, 8, 1, 128, 272, kQwen2}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& shape) { return std::string(shape.param.name); });
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;

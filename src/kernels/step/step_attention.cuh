@@ -35,78 +35,119 @@ GALVANI_DEVICE void step_floats(const float* from, float (&x)[kPer]) {
   }
 }
 
-/// One head of q, k or v by a warp: bias, norm, clip and rope in that order, as qkv_finish does it. A lane has D / 32
-/// elements side by side, so that the other half of a pair is in the lane or 16 lanes on.
+/// One head of q, k or v by a warp: bias, norm, clip and rope in that order, as qkv_finish does it; to `shared`, and to
+/// `page` where that is not null. A lane has D / 32 elements side by side, so that the other half of a pair is in the
+/// lane or 16 lanes on. All loads are under way before one is used.
 template <typename T, int D>
-GALVANI_DEVICE void step_head(const QkvArgs& args, int column, const NormWeights* norm, bool rotated, T* out) {
+GALVANI_DEVICE void step_head(const QkvArgs& args, int column, const NormWeights* norm, bool rotated, T* shared,
+                              T* page) {
   constexpr int kPer = D / 32;
-  const int lane = lane_id(), at = kPer * lane;
-  float x[kPer];
-  step_floats(args.x + column + at, x);
-  if (args.bias != nullptr) {
-    float bias[kPer];
-    step_floats(args.bias + column + at, bias);
+  const int lane = lane_id(), at = kPer * lane, pair = args.interleaved ? at / 2 : at % (D / 2);
+  float x[kPer], bias[kPer], weight[kPer];
+  float2 turn[kPer];
 #pragma unroll
-    for (int j = 0; j < kPer; ++j) x[j] += bias[j];
-  }
+  for (int j = 0; j < kPer; ++j) bias[j] = 0, weight[j] = 1, turn[j] = make_float2(1, 0);
+  step_floats(args.x + column + at, x);
+  if (rotated)
+#pragma unroll
+    for (int j = 0; j < kPer; ++j)
+      turn[j] = load_early(reinterpret_cast<const float2*>(args.rope) + pair + (args.interleaved ? j / 2 : j));
+  if (norm != nullptr && norm->w != nullptr) step_floats(norm->w + at, weight);
+  if (args.bias != nullptr) step_floats(args.bias + column + at, bias);
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) x[j] += bias[j];
   if (norm != nullptr) {
     float squares = 0;
 #pragma unroll
     for (int j = 0; j < kPer; ++j) squares += x[j] * x[j];
-    const float inverse = 1.0f / sqrtf(warp_sum(squares) / D + norm->eps), one = norm->plus_one ? 1.0f : 0.0f;
-    float weight[kPer];
+    const float inverse = 1.0f / sqrtf(warp_sum(squares) / D + norm->eps);
+    const float one = norm->w != nullptr && norm->plus_one ? 1.0f : 0.0f;
 #pragma unroll
-    for (int j = 0; j < kPer; ++j) weight[j] = 1;
-    if (norm->w != nullptr) {
-      step_floats(norm->w + at, weight);
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) weight[j] += one;
-    }
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) x[j] = x[j] * inverse * weight[j];
+    for (int j = 0; j < kPer; ++j) x[j] = x[j] * inverse * (weight[j] + one);
   }
   if (args.clip > 0)
 #pragma unroll
     for (int j = 0; j < kPer; ++j) x[j] = clipped(x[j], args.clip);
-  if (rotated) {
+  if (rotated && args.interleaved) {
+#pragma unroll
+    for (int j = 0; j < kPer; j += 2) {
+      const float even = x[j], odd = x[j + 1];
+      x[j] = even * turn[j].x - odd * turn[j].y;
+      x[j + 1] = odd * turn[j].x + even * turn[j].y;
+    }
+  } else if (rotated) {
     const bool second = lane >= kWarp / 2;
-    const int pair = args.interleaved ? at / 2 : second ? at - D / 2 : at;
 #pragma unroll
     for (int j = 0; j < kPer; ++j) {
-      const float2 turn = __ldcg(reinterpret_cast<const float2*>(args.rope) + pair + (args.interleaved ? j / 2 : j));
-      const float far = __shfl_xor_sync(kFullMask, x[j], kWarp / 2);
-      if (!args.interleaved) x[j] = x[j] * turn.x + (second ? far : -far) * turn.y;
-      if (args.interleaved && j % 2 == 1) {
-        const float even = x[j - 1], odd = x[j];
-        x[j - 1] = even * turn.x - odd * turn.y;
-        x[j] = odd * turn.x + even * turn.y;
-      }
+      const float other = __shfl_xor_sync(kFullMask, x[j], kWarp / 2);
+      x[j] = x[j] * turn[j].x + (second ? other : -other) * turn[j].y;
     }
   }
-  if constexpr (kPer == 4)
-    *reinterpret_cast<uint2*>(out + at) = make_uint2(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]));
-  else
-    *reinterpret_cast<unsigned*>(out + at) = pack2<T>(x[0], x[1]);
+  if constexpr (kPer == 4) {
+    const uint2 v = make_uint2(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]));
+    *reinterpret_cast<uint2*>(shared + at) = v;
+    if (page != nullptr) *reinterpret_cast<uint2*>(page + at) = v;
+  } else {
+    const unsigned v = pack2<T>(x[0], x[1]);
+    *reinterpret_cast<unsigned*>(shared + at) = v;
+    if (page != nullptr) *reinterpret_cast<unsigned*>(page + at) = v;
+  }
 }
 
-/// Queries of one kv head to `to` [group][D], and where `append` its key and value to their pages. A warp a head.
+/// Queries of one kv head to `to` [group][D], and where `append` its key and value behind them and to their pages. A
+/// warp a head.
 template <typename T, int D>
 GALVANI_DEVICE void step_qkv(const QkvArgs& args, int kv_head, int group, bool append, int position, T* to, int warp) {
-  if (warp < group) {
-    step_head<T, D>(args, (kv_head * group + warp) * D, args.q_normed ? &args.q_norm : nullptr, args.rope != nullptr,
-                    to + warp * D);
-    return;
-  }
-  if (!append || !args.append || warp >= group + 2) return;
+  if (warp >= group + (append && args.append ? 2 : 0)) return;
+  if (warp < group)
+    return step_head<T, D>(args, (kv_head * group + warp) * D, args.q_normed ? &args.q_norm : nullptr,
+                           args.rope != nullptr, to + warp * D, nullptr);
   const bool is_v = warp > group;
   const long long sequence = load_early(args.sequence);
-  const long long page = load_early(args.tables.blocks + sequence * args.tables.max_blocks + position / attn::kPage);
-  const char* const base = is_v ? args.kv.v + page * args.kv.v_page_stride : args.kv.k + page * args.kv.k_page_stride;
+  const long long block = load_early(args.tables.blocks + sequence * args.tables.max_blocks + position / attn::kPage);
+  const char* const base = is_v ? args.kv.v + block * args.kv.v_page_stride : args.kv.k + block * args.kv.k_page_stride;
   const NormWeights* const norm =
       is_v ? (args.v_normed ? &args.v_norm : nullptr) : (args.k_normed ? &args.k_norm : nullptr);
   step_head<T, D>(args, (is_v ? args.v_column : args.k_column) + kv_head * D, norm, !is_v && args.rope != nullptr,
+                  to + warp * D,
                   reinterpret_cast<T*>(const_cast<char*>(base)) + (kv_head * attn::kPage + position % attn::kPage) * D);
 }
+
+/// Sixteen keys and 64 dims of their values in registers, as attention_decode.cuh has them.
+template <typename T, int D>
+struct StepKeys {
+  uint4 k[D / 32][2], v[1][4];
+
+  GALVANI_DEVICE void load(const T* page_k, const T* page_v, int lane) {
+    attn::load_keys<T, D, D>(k, page_k, lane);
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      v[0][i] = *reinterpret_cast<const uint4*>(page_v + (2 * t + (i & 1) + 8 * (i >> 1)) * D + 8 * g);
+  }
+  /// The key and value that this step has made, `at` of the sixteen; new_v: its dims that the warp has.
+  GALVANI_DEVICE void put(int at, const T* new_k, const T* new_v, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (at == g + 8 * half)
+#pragma unroll
+        for (int c = 0; c < D / 32; ++c) k[c][half] = *reinterpret_cast<const uint4*>(new_k + 32 * c + 8 * t);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (at == 2 * t + (i & 1) + 8 * (i >> 1)) v[0][i] = *reinterpret_cast<const uint4*>(new_v + 8 * g);
+  }
+  /// What the row does not see may hold anything, and 0 · NaN is not 0.
+  GALVANI_DEVICE void hide(int key0, int first, int last, int lane) {
+    if (key0 >= first && key0 + 15 <= last) return;
+    const int t = lane & 3;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = key0 + 2 * t + (i & 1) + 8 * (i >> 1);
+      if (key < first || key > last) v[0][i] = make_uint4(0, 0, 0, 0);
+    }
+  }
+};
 
 /// What the warps found, in the order of the warps: the segment's sums, or where there is no other the output.
 template <typename T, int D>
@@ -170,60 +211,66 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
   }
 }
 
-/// Waits for the grid where the queries are needed: keys and values of the steps before do not depend on this one, so
-/// the first of them are brought to the L2 before.
+/// Waits for the grid where q, k and v are needed: keys and values of the steps before do not depend on this one, so
+/// the first of them are in the L2 by then. D / 64 warps share sixteen keys, each with 64 dims of the values.
 template <typename T, int D>
 GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratch, const unsigned* arrived,
                                    unsigned target) {
+  constexpr int kRow = D + 4;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = lane_id();
+  const int key_warp = warp % kStepKeyWarps, part = warp / kStepKeyWarps;  // part: of the dims
   const QkvArgs& args = a.qkv;
   const int kv_heads = args.kv.kv_heads, group = args.heads / kv_heads;
-  T* const queries = reinterpret_cast<T*>(scratch);
-  float* const sums = reinterpret_cast<float*>(queries + 8 * D);
-  float* const stats = sums + kStepKeyWarps * group * (D + 4);
+  T* const heads = reinterpret_cast<T*>(scratch);  // queries, then the new key and value
+  float* const sums = reinterpret_cast<float*>(heads + (kStepMostGroup + 2) * D);
+  float* const stats = sums + kStepKeyWarps * group * kRow;
   unsigned* const flag = reinterpret_cast<unsigned*>(stats + kStepKeyWarps * 8 * 2);
   const int position = load_early(args.positions);
   const StepSegments segments(position, a.score.window, kv_heads);
   const int* const blocks =
       args.tables.blocks + static_cast<long long>(load_early(args.sequence)) * args.tables.max_blocks;
   const int items = segments.count * kv_heads;
-  const T* const all_k = reinterpret_cast<const T*>(args.kv.k);
-  const T* const all_v = reinterpret_cast<const T*>(args.kv.v);
-  const long long k_stride = args.kv.k_page_stride / 2, v_stride = args.kv.v_page_stride / 2;
   bool waited = false;
   for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
     const int kv_head = item % kv_heads, segment = item / kv_heads, head = kv_head * group;
     const int first = segments.first + segment * segments.length,
               last = min(segments.last, first + segments.length - 1);
-    const T* const k_base = all_k + kv_head * attn::kPage * D;
-    const T* const v_base = all_v + kv_head * attn::kPage * D;
-    int key0 = (first & ~15) + 16 * warp;
-    if (warp < kStepKeyWarps && key0 <= last) {
-      const int page = load_early(blocks + key0 / attn::kPage), in = key0 % attn::kPage * D;
+    const T* const k_base = reinterpret_cast<const T*>(args.kv.k) + kv_head * attn::kPage * D;
+    const T* const v_base = reinterpret_cast<const T*>(args.kv.v) + kv_head * attn::kPage * D + 64 * part;
+    int key0 = (first & ~15) + 16 * key_warp;
+    const bool reads = part < D / 64 && key0 <= last;
+    StepKeys<T, D> keys;
+    int page = 0;  // of the next keys
+    if (reads) page = load_early(blocks + key0 / attn::kPage);
+    const auto load = [&] {
+      const int in = key0 % attn::kPage * D;
+      keys.load(k_base + page * (args.kv.k_page_stride / 2) + in, v_base + page * (args.kv.v_page_stride / 2) + in,
+                lane);
+      if (key0 + kStepRound <= last) page = load_early(blocks + (key0 + kStepRound) / attn::kPage);
+    };
+    if (reads && part == 0) {
+      const int in = key0 % attn::kPage * D;
       for (int i = lane; i < 16 * D * 2 / 128; i += kWarp) {
-        prefetch_l2(k_base + page * k_stride + in + i * 64);
-        prefetch_l2(v_base + page * v_stride + in + i * 64);
+        prefetch_l2(k_base + page * (args.kv.k_page_stride / 2) + in + i * 64);
+        prefetch_l2(v_base + page * (args.kv.v_page_stride / 2) + in + i * 64);
       }
     }
     if (!waited) step_wait(arrived, target), waited = true;
-    step_qkv<T, D>(args, kv_head, group, segment == segments.count - 1, position, queries, warp);
+    step_qkv<T, D>(args, kv_head, group, segment == segments.count - 1, position, heads, warp);
     __syncthreads();
-    if (warp < kStepKeyWarps) {
-      attn::DecodeState<T, D, D> state;
-      attn::load_queries(state, queries, group, lane);
-      for (; key0 <= last; key0 += kStepSegment) {
-        const int page = load_early(blocks + key0 / attn::kPage), in = key0 % attn::kPage * D;
+    if (part < D / 64) {
+      attn::DecodeState<T, D, 64> state;
+      attn::load_queries(state, heads, group, lane);
+      for (; key0 <= last; key0 += kStepRound) {
+        load();
+        if (args.append && key0 + 15 >= position)
+          keys.put(position - key0, heads + group * D, heads + (group + 1) * D + 64 * part, lane);
+        keys.hide(key0, first, last, lane);
         float score[4];
-        {
-          uint4 k[D / 32][2];
-          attn::load_keys<T, D, D>(k, k_base + page * k_stride + in, lane);
-          attn::scores(state, k, score);
-        }
+        attn::scores(state, keys.k, score);
         unsigned p[2];
         attn::weigh(state, score, a.score, key0, first, last, lane, p);
-        uint4 v[D / 64][4];
-        attn::load_values<T, D, D>(v, v_base + page * v_stride + in, lane, key0, first, last);
-        attn::add_values(state, v, p);
+        attn::add_values(state, keys.v, p);
       }
       const int g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -232,12 +279,12 @@ GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratc
         for (int step = 4; step < 32; step *= 2) state.sum[h] += __shfl_xor_sync(kFullMask, state.sum[h], step);
         const int row = 2 * t + h;
         if (row >= group) continue;
-        if (g == 0) stats[(warp * 8 + row) * 2] = state.peak[h], stats[(warp * 8 + row) * 2 + 1] = state.sum[h];
-        float* const to = sums + (warp * group + row) * (D + 4);
+        if (g == 0 && part == 0)
+          stats[(key_warp * 8 + row) * 2] = state.peak[h], stats[(key_warp * 8 + row) * 2 + 1] = state.sum[h];
+        float* const to = sums + (key_warp * group + row) * kRow + 64 * part;
 #pragma unroll
-        for (int j = 0; j < D / 16; ++j)
-          *reinterpret_cast<float2*>(to + 64 * (j >> 2) + 8 * g + 2 * (j & 3)) =
-              make_float2(state.o[j][h], state.o[j][2 + h]);
+        for (int j = 0; j < 4; ++j)
+          *reinterpret_cast<float2*>(to + 8 * g + 2 * j) = make_float2(state.o[j][h], state.o[j][2 + h]);
       }
     }
     __syncthreads();

@@ -58,8 +58,9 @@ static_assert(kStepPhaseBytes % 16 == 0 && kStepPhaseBytes <= 512);
 constexpr int kStepWarps = kFewWarps;
 constexpr int kStepThreads = kStepWarps * 32;
 constexpr int kStepMostStages = 8;
-constexpr int kStepKeyWarps = 8;                  ///< of them that read keys and values
-constexpr int kStepSegment = 16 * kStepKeyWarps;  ///< fewest keys of a segment: one round of those warps
+constexpr int kStepKeyWarps = 8;                ///< of them that read keys and values
+constexpr int kStepRound = 16 * kStepKeyWarps;  ///< keys of a block at once
+constexpr int kStepSegment = 2 * kStepRound;    ///< fewest keys of a segment: merging costs more than a round
 constexpr int kStepMostKvHeads = 128;
 constexpr int kStepMostGroup = 8;      ///< query heads a kv head
 constexpr int kStepMostHidden = 8192;  ///< a normed row: two pieces of eight a thread
@@ -85,7 +86,7 @@ struct StepArgs {
 /// Bytes that attention needs from x_at on: queries, then what its warps have found.
 constexpr int step_attention_bytes(int heads, int kv_heads, int dim) {
   const int group = heads / kv_heads;
-  return 8 * dim * 2 + kStepKeyWarps * group * (dim + 4) * 4 + kStepKeyWarps * 8 * 2 * 4 + 16;
+  return (kStepMostGroup + 2) * dim * 2 + kStepKeyWarps * group * (dim + 4) * 4 + kStepKeyWarps * 8 * 2 * 4 + 16;
 }
 
 }  // namespace galvani::kernels

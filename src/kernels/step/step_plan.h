@@ -57,7 +57,7 @@ constexpr StepLayout step_layout(const StepNeeds& needs, int smem_limit) {
   const auto align = [](int x) { return (x + 127) / 128 * 128; };
   const int x = align(needs.columns * 2), sums = align(needs.sums * 4), red = kStepWarps * 2 * kA16Rows * 4,
             part = align(needs.rows * 4);
-  const int squares = kStepWarps * 4;
+  const int squares = kStepWarps * 4 + 4;  // and the norm's factor
   const int scratch = align(step_max(x + sums + red + part + squares, needs.attention));
   const int phases = 2 * kStepPhaseBytes,
             runs = needs.phases * static_cast<int>(sizeof(StepRun)) + kStepWarps * kStepRingBytes;

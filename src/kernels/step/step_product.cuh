@@ -59,17 +59,19 @@ struct StepRing {
   unsigned char* smem;
   int warp;
   StepRingState state;
-  int offset;        ///< of the slot to read next
-  unsigned barrier;  ///< its barrier
-  GALVANI_DEVICE int first_offset() const { return warp * s.stages * s.slot_bytes; }
-  GALVANI_DEVICE unsigned first_barrier() const { return shared_address(smem + s.barrier_at) + warp * s.stages * 8; }
+  int offset;              ///< of the slot to read next
+  unsigned barrier;        ///< its barrier
+  int first;               ///< offset of slot 0
+  unsigned first_barrier;  ///< its barrier
   GALVANI_DEVICE StepRingState* place() const { return reinterpret_cast<StepRingState*>(smem + s.ring_at) + warp; }
   /// Goes on where the last one was saved, or begins.
   GALVANI_DEVICE StepRing(const StepArgs& s, unsigned char* smem, int warp, bool begins)
       : s(s), smem(smem), warp(warp), state{} {
     if (!begins) state = *place();
-    offset = first_offset() + state.slot * s.slot_bytes;
-    barrier = first_barrier() + state.slot * 8;
+    first = warp * s.stages * s.slot_bytes;
+    first_barrier = shared_address(smem + s.barrier_at) + warp * s.stages * 8;
+    offset = first + state.slot * s.slot_bytes;
+    barrier = first_barrier + state.slot * 8;
   }
   GALVANI_DEVICE void save() {
     __syncwarp();
@@ -99,8 +101,11 @@ struct StepRing {
   GALVANI_DEVICE void release(int) {
     __syncwarp();
     fetch(offset, barrier);
-    offset += s.slot_bytes, barrier += 8;
-    if (++state.slot == s.stages) state.slot = 0, state.parity ^= 1, offset = first_offset(), barrier = first_barrier();
+    const bool wraps = ++state.slot == s.stages;
+    offset = wraps ? first : offset + s.slot_bytes;
+    barrier = wraps ? first_barrier : barrier + 8;
+    state.slot = wraps ? 0 : state.slot;
+    state.parity ^= wraps ? 1 : 0;
   }
 };
 
@@ -166,7 +171,6 @@ struct StepNormWeights {
   float4 w[4];
   GALVANI_DEVICE void load(const StepProduct& p) {
     const StepPieces piece(p);
-    const float one = p.plus_one ? 1.0f : 0.0f;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       w[2 * u] = w[2 * u + 1] = make_float4(1, 1, 1, 1);
@@ -174,8 +178,6 @@ struct StepNormWeights {
       const float4* const from = reinterpret_cast<const float4*>(p.norm_w + piece(u) * 8);
       w[2 * u] = load_early(from), w[2 * u + 1] = load_early(from + 1);
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) w[i].x += one, w[i].y += one, w[i].z += one, w[i].w += one;
   }
 };
 
@@ -195,6 +197,8 @@ GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, co
     const float4* const from = reinterpret_cast<const float4*>(x + piece(u) * 8);
     v[2 * u] = __ldcg(from), v[2 * u + 1] = __ldcg(from + 1);
   }
+  // Not while the grid waits: an addition would wait for the loads, and the wait for the addition.
+  const float one = p.plus_one && p.norm_w != nullptr ? 1.0f : 0.0f;
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) squares += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
@@ -209,9 +213,10 @@ GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, co
   for (int u = 0; u < 2; ++u) {
     if (u * kStepThreads >= piece.count) break;
     const float4 a = v[2 * u], b = v[2 * u + 1], wa = weights.w[2 * u], wb = weights.w[2 * u + 1];
-    const uint4 y = {
-        pack2<T>(a.x * inverse * wa.x, a.y * inverse * wa.y), pack2<T>(a.z * inverse * wa.z, a.w * inverse * wa.w),
-        pack2<T>(b.x * inverse * wb.x, b.y * inverse * wb.y), pack2<T>(b.z * inverse * wb.z, b.w * inverse * wb.w)};
+    const uint4 y = {pack2<T>(a.x * inverse * (wa.x + one), a.y * inverse * (wa.y + one)),
+                     pack2<T>(a.z * inverse * (wa.z + one), a.w * inverse * (wa.w + one)),
+                     pack2<T>(b.x * inverse * (wb.x + one), b.y * inverse * (wb.y + one)),
+                     pack2<T>(b.z * inverse * (wb.z + one), b.w * inverse * (wb.w + one))};
     step_put_x<T>(s, smem, y, piece(u), piece(u) >= 0, log2);
   }
   __syncthreads();
@@ -247,7 +252,8 @@ GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const u
   const int total = tiles.count * p.chunks * (p.pair > 0 ? 2 : 1);
   if (warp >= tiles.count) return;
   float inverse = 1;
-  if (kIsBf16Type<T> && p.input == StepInput::kNormed) inverse = step_norm_inverse(s, p, smem, lane);
+  if (kIsBf16Type<T> && p.input == StepInput::kNormed)
+    inverse = reinterpret_cast<const float*>(smem + s.square_at)[kStepWarps];
   for (int tile = warp; tile < tiles.count; tile += kStepWarps) {
     float value = step_join(s, smem, tile, p.chunks, total, lane) * inverse;
     if (p.output == StepOutput::kGated) {
@@ -295,6 +301,11 @@ GALVANI_DEVICE void step_product(const StepArgs& s, const StepProduct& p, unsign
   } else {
     step_wait(s.arrived, target);
     step_load_x<T>(s, p, smem);
+  }
+  // One warp has the norm's factor ready when the sums are finished.
+  if (kIsBf16Type<T> && p.input == StepInput::kNormed && warp == kStepWarps - 1) {
+    const float inverse = step_norm_inverse(s, p, smem, lane);
+    if (lane == 0) reinterpret_cast<float*>(smem + s.square_at)[kStepWarps] = inverse;
   }
   QmatmulFewArgs a;
   a.x_at = s.x_at, a.zero_at = s.zero_at, a.sum_at = s.sum_at, a.red_at = s.red_at, a.part_at = s.part_at;
