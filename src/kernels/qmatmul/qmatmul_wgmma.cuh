@@ -2,9 +2,9 @@
 // Many tokens on 9.0a: weights are wgmma's A operand, dequantised in registers; x is its B operand, brought by the
 // tensor copy engine into 128-byte-swizzled shared memory.
 //
-// A block: two warpgroups of 64 rows each (both read the same x), one that copies. Blocks walk the tiles: eight
-// row blocks by all token blocks as one raster group, so that a group's weights and all of x stay in L2. A warpgroup
-// has two products under way and dequantises the next fragment meanwhile.
+// A block: two warpgroups of 64 rows each (both read the same x), one that copies. Blocks walk the tiles: four token
+// blocks by all row blocks as one raster group, so that a group's x stays in L2 while the weights pass. A warpgroup has
+// two products under way and dequantises the next fragment meanwhile.
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/copy.cuh"
 #include "kernels/common/gate.cuh"
@@ -15,23 +15,15 @@
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
-constexpr int kWgmmaRowTiles = kWgmmaRows / kA16Rows, kWgmmaRaster = 8, kWgmmaCopyWarps = 4;
+constexpr int kWgmmaRowTiles = kWgmmaRows / kA16Rows, kWgmmaRaster = 4, kWgmmaCopyWarps = 4;
 
 struct WgmmaTile {
   int rows, tokens;  ///< block indices
 };
 GALVANI_DEVICE WgmmaTile wgmma_tile(const QmatmulWgmmaArgs& a, int i) {
-  const int group = i / (kWgmmaRaster * a.token_blocks), in = i - group * kWgmmaRaster * a.token_blocks;
-  const int height = min(kWgmmaRaster, a.row_blocks - group * kWgmmaRaster);
-  return {group * kWgmmaRaster + in % height, in / height};
-}
-
-/// Where a row block begins along K. All blocks of one column of tiles read the same x; beginning together they would
-/// ask one part of the L2 for the same lines at the same time. A function of the rows alone, so that the order of a sum
-/// does not depend on the tokens.
-GALVANI_DEVICE int wgmma_first_unit(int units, int row_block, int step) {
-  const int groups = (units + step - 1) / step;
-  return static_cast<int>(static_cast<unsigned>(row_block) * 5u % static_cast<unsigned>(groups)) * step;
+  const int group = i / (kWgmmaRaster * a.row_blocks), in = i - group * kWgmmaRaster * a.row_blocks;
+  const int width = min(kWgmmaRaster, a.token_blocks - group * kWgmmaRaster);
+  return {in / width, group * kWgmmaRaster + in % width};
 }
 
 /// A block's part of the work: which tiles, and which units of K of them.
@@ -65,8 +57,7 @@ GALVANI_DEVICE void wgmma_produce(const QmatmulWgmmaArgs& a, const TensorMap& x,
     const int logical = min(tile.rows * kWgmmaRowTiles + row_tile, p.row_tiles - 1);
     const int stored = a.end == WgmmaEnd::kGate ? qmatmul_gate_tile(logical, p.row_tiles) : logical;
     const unsigned char* const w = p.w + (static_cast<long long>(stored) * p.units + share.first) * p.unit_bytes;
-    int unit = wgmma_first_unit(share.units, tile.rows, kStep);
-    for (int done = 0; done < share.units;) {
+    for (int unit = 0; unit < share.units; unit += kStep) {
       const int count = min(kStep, share.units - unit);
       const unsigned barrier = full + stage * 8, to = smem + stage * stage_bytes;
       barrier_wait(empty + stage * 8, phase ^ 1u);
@@ -82,8 +73,6 @@ GALVANI_DEVICE void wgmma_produce(const QmatmulWgmmaArgs& a, const TensorMap& x,
         for (int u = warp; u < count; u += kWarps)
           tensor_copy_2d(to + u * kXBytes, &x, (share.first + unit + u) * kA16Cols, tile.tokens * kTokens, barrier);
       }
-      done += count;
-      unit = unit + kStep < share.units ? unit + kStep : 0;
       if (++stage == a.stages) stage = 0, phase ^= 1u;
     }
   }
@@ -267,8 +256,8 @@ GALVANI_DEVICE void wgmma_vectors(const QmatmulWgmmaArgs& a, const WgmmaTile& ti
 
 /// A tile's sums over the block's slice of K.
 template <int kBits, typename T, int kTokens, bool kNative>
-GALVANI_DEVICE void wgmma_sums(const QmatmulWgmmaArgs& a, const WgmmaShare& share, int rows, unsigned char* smem,
-                               unsigned full, unsigned empty, int& stage, unsigned& phase, float (&acc)[kTokens / 2]) {
+GALVANI_DEVICE void wgmma_sums(const QmatmulWgmmaArgs& a, const WgmmaShare& share, unsigned char* smem, unsigned full,
+                               unsigned empty, int& stage, unsigned& phase, float (&acc)[kTokens / 2]) {
   constexpr int kStep = wgmma_step(kTokens), kXBytes = kTokens * 128;
   const QmatmulArgs& p = a.p;
   const int stage_bytes = wgmma_stage_bytes(kTokens, p.unit_bytes), lane = lane_id();
@@ -277,10 +266,8 @@ GALVANI_DEVICE void wgmma_sums(const QmatmulWgmmaArgs& a, const WgmmaShare& shar
   A16ScalesOf<kBits, T, kNative> scales;
   WgmmaPending pending;
   int accumulate = 0;
-  int first = wgmma_first_unit(share.units, rows, kStep);
-  for (int done = 0; done < share.units; first = first + kStep < share.units ? first + kStep : 0) {
+  for (int first = 0; first < share.units; first += kStep) {
     const int count = min(kStep, share.units - first);
-    done += count;
     const unsigned char* const x = smem + stage * stage_bytes;
     const unsigned char* const w = x + kStep * (kXBytes + warp * p.unit_bytes);
     barrier_wait(full + stage * 8, phase);
@@ -314,9 +301,9 @@ GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, unsigned char* smem
     const WgmmaTile tile = wgmma_tile(a, i);
     float acc[kTokens / 2];
     if (a16_is_float(kBits) || native)
-      wgmma_sums<kBits, T, kTokens, true>(a, share, tile.rows, smem, full, empty, stage, phase, acc);
+      wgmma_sums<kBits, T, kTokens, true>(a, share, smem, full, empty, stage, phase, acc);
     else
-      wgmma_sums<kBits, T, kTokens, false>(a, share, tile.rows, smem, full, empty, stage, phase, acc);
+      wgmma_sums<kBits, T, kTokens, false>(a, share, smem, full, empty, stage, phase, acc);
     if constexpr (a16_is_float(kBits)) {
 #pragma unroll
       for (float& sum : acc) sum *= qmatmul_factor(p);

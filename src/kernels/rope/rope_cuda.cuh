@@ -194,43 +194,6 @@ __device__ __forceinline__ void qkv_by_fours(const QkvArgs& args, const QkvHead&
   }
 }
 
-/// cos and sin of a lane's elements of a head, one table row for all heads.
-struct QkvTurn {
-  int other_lane;  ///< whose elements the lane's are paired with, half-split
-  bool back;
-  Four cosine, sine;
-};
-
-/// A head's elements i … i + 3 of the lane, i beyond dim where it has none: bias, norm, clip, rope, in qkv_by_fours'
-/// arithmetic. pairs: of the head, 0 = no rope.
-__device__ __forceinline__ Four qkv_head_values(const QkvArgs& args, const Four& x, int column, int i, bool normed,
-                                                const NormWeights& norm, int pairs, const QkvTurn& turn) {
-  const int dim = args.kv.k_dim;
-  Four y[1] = {x};
-  if (args.bias != nullptr && i < dim) add_four(y[0], vector_four(args.bias + column + i));
-  if (normed) {
-    const float inverse = 1.0f / sqrtf(warp_sum(squares_of(y)) / static_cast<float>(dim) + norm.eps);
-    Four weight = norm.w != nullptr && i < dim ? vector_four(norm.w + i) : four_times(1);
-    add_four(weight, four_times(norm.w != nullptr && norm.plus_one ? 1.0f : 0.0f));
-    weigh_four(y[0], inverse, weight);
-  }
-  if (args.clip > 0)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) y[0].v[j] = clipped(y[0].v[j], args.clip);
-  if (pairs == 0) return y[0];
-  Four other = {{y[0].v[1], y[0].v[0], y[0].v[3], y[0].v[2]}};
-  if (!args.interleaved)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) other.v[j] = __shfl_sync(0xffffffffu, y[0].v[j], turn.other_lane);
-  if (i < 2 * pairs)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const bool second = args.interleaved ? j % 2 != 0 : turn.back;
-      y[0].v[j] = turned(y[0].v[j], turn.cosine.v[j], second ? other.v[j] : -other.v[j], turn.sine.v[j]);
-    }
-  return y[0];
-}
-
 /// Many rows: kHeads heads a warp, all their loads before any of their stores, with cos, sin and the page's place once.
 /// The same arithmetic in the same order as qkv_by_fours. What the host has looked at: k_dim = v_dim ≤ 128, and
 /// qkv_fours' conditions for every head. Grid: a warp for each kHeads heads of a row; block: 32 · kQkvWarps.
@@ -249,42 +212,60 @@ __device__ __forceinline__ void qkv_finish_many(const QkvArgs& args) {
     page = load_early(args.tables.blocks + sequence * args.tables.max_blocks + position / 64);
   }
   wait_for_previous();
+  const float* const x_row = args.x + row * args.x_stride;
   const auto column_of = [&](int head) {
     const int k = head - args.heads;
     return k < 0 ? head * dim : k < kv_heads ? args.k_column + k * dim : args.v_column + (k - kv_heads) * dim;
   };
-  Four x[kHeads];
+  Four x[kHeads], cosine = four_times(1), sine = four_times(0);
 #pragma unroll
   for (int h = 0; h < kHeads; ++h)
-    x[h] = mine && first + h < heads ? vector_four(args.x + row * args.x_stride + column_of(first + h) + i)
-                                     : four_times(0);
+    x[h] = mine && first + h < heads ? vector_four(x_row + column_of(first + h) + i) : four_times(0);
   const int pairs = args.rope != nullptr ? args.rope_pairs : 0;
-  QkvTurn turn{i >= pairs ? lane - pairs / 4 : lane + pairs / 4, i >= pairs, four_times(1), four_times(0)};
   if (i < 2 * pairs)
-    turns_of(args.rope + static_cast<long long>(row) * pairs * 2, i, pairs, args.interleaved, turn.cosine, turn.sine);
+    turns_of(args.rope + static_cast<long long>(row) * pairs * 2, i, pairs, args.interleaved, cosine, sine);
+  const bool back = i >= pairs;
+  const int other_lane = back ? lane - pairs / 4 : lane + pairs / 4;
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     const int head = first + h;
     if (head >= heads) break;
     const bool is_q = head < args.heads, is_v = head >= args.heads + kv_heads;
-    Four y = qkv_head_values(args, x[h], column_of(head), mine ? i : dim,
-                             is_q   ? args.q_normed
-                             : is_v ? args.v_normed
-                                    : args.k_normed,
-                             is_q   ? args.q_norm
-                             : is_v ? args.v_norm
-                                    : args.k_norm,
-                             is_v ? 0 : pairs, turn);
-    if (position < 0) y = four_times(0);
+    const bool normed = is_q ? args.q_normed : is_v ? args.v_normed : args.k_normed;
+    Four y[1] = {x[h]};
+    if (args.bias != nullptr && mine) add_four(y[0], vector_four(args.bias + column_of(head) + i));
+    if (normed) {
+      const NormWeights& n = is_q ? args.q_norm : is_v ? args.v_norm : args.k_norm;
+      const float inverse = 1.0f / sqrtf(warp_sum(squares_of(y)) / static_cast<float>(dim) + n.eps);
+      Four weight = n.w != nullptr && mine ? vector_four(n.w + i) : four_times(1);
+      add_four(weight, four_times(n.w != nullptr && n.plus_one ? 1.0f : 0.0f));
+      weigh_four(y[0], inverse, weight);
+    }
+    if (args.clip > 0)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) y[0].v[j] = clipped(y[0].v[j], args.clip);
+    if (!is_v && pairs > 0) {
+      Four other = {{y[0].v[1], y[0].v[0], y[0].v[3], y[0].v[2]}};
+      if (!args.interleaved)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) other.v[j] = __shfl_sync(0xffffffffu, y[0].v[j], other_lane);
+      if (i < 2 * pairs)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const bool second = args.interleaved ? j % 2 != 0 : back;
+          y[0].v[j] = turned(y[0].v[j], cosine.v[j], second ? other.v[j] : -other.v[j], sine.v[j]);
+        }
+    }
+    if (position < 0) y[0] = four_times(0);
     if (!mine || (!is_q && position < 0)) continue;
     if (is_q) {
-      store_vector_four(args.q, row * args.q_stride + head * dim + i, y, args.type);
+      store_vector_four(args.q, row * args.q_stride + head * dim + i, y[0], args.type);
       continue;
     }
     const int kv_head = head - args.heads - (is_v ? kv_heads : 0);
-    const char* const out = is_v ? args.kv.v + page * args.kv.v_page_stride : args.kv.k + page * args.kv.k_page_stride;
-    store_vector_four(const_cast<char*>(out), (static_cast<long long>(kv_head) * 64 + position % 64) * dim + i, y,
-                      args.type);
+    char* const out =
+        const_cast<char*>(is_v ? args.kv.v + page * args.kv.v_page_stride : args.kv.k + page * args.kv.k_page_stride);
+    store_vector_four(out, (static_cast<long long>(kv_head) * 64 + position % 64) * dim + i, y[0], args.type);
   }
 }
 
