@@ -51,7 +51,8 @@ TEST_F(QmatmulCudaTest, GatedProductsAreRefusedByName) {
   const void* const x = reinterpret_cast<const void*>(uintptr_t{4096});
   void* const y = reinterpret_cast<void*>(uintptr_t{8192});
   const auto refusal = [&](const CudaMatrix& matrix, int64_t tokens, const CudaResult& out) {
-    const Status status = product->run(*stream, matrix, {x, tokens, k}, Arithmetic::kBF16, out);
+    const Arithmetic arithmetic = device->caps().has(Feature::kBf16) ? Arithmetic::kBF16 : Arithmetic::kF16;
+    const Status status = product->run(*stream, matrix, {x, tokens, k}, arithmetic, out);
     EXPECT_FALSE(status);
     return status ? "" : status.error().message;
   };
