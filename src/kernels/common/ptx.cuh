@@ -1,7 +1,7 @@
 #pragma once
-// Instructions that CUDA C++ has no name for, one function each. Together with cluster.cuh, copy.cuh, mma.cuh and
-// wgmma.cuh (and attention_wgmma_mma.cuh) this is all the assembly there is: tests/emulated_gpu has the same functions
-// in plain C++, and scripts/check keeps `asm` out of other files. Include device.cuh, which includes this.
+// Instructions that CUDA C++ has no name for, one function each. Together with cluster.cuh, copy.cuh, grid.cuh, mma.cuh
+// and wgmma.cuh (and attention_wgmma_mma.cuh) this is all the assembly there is: tests/emulated_gpu has the same
+// functions in C++, and scripts/check keeps `asm` out of other files. Include device.cuh, which includes this.
 #include "kernels/common/device.cuh"
 
 /// Dynamic shared memory of this block: `name` is its address as a `type*`.
