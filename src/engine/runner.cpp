@@ -223,9 +223,14 @@ LoadTimes Runner::load_times() const {
 
 Result<exec::Act> Runner::forward(const exec::Batch& batch) {
   for (const exec::Chunk& chunk : batch.chunks) GALVANI_TRY_VOID(state_->reserve(chunk));
-  ops_->begin_step(batch, *state_);
-  const exec::Act logits = model_->forward(batch, *ops_);
-  if (Status done = ops_->finish_step(); !done) {
+  exec::Act logits;
+  Status done;
+  do {
+    ops_->begin_step(batch, *state_);
+    logits = model_->forward(batch, *ops_);
+    done = ops_->finish_step();
+  } while (done && ops_->only_looked());
+  if (!done) {
     for (const exec::Chunk& chunk : batch.chunks) state_->spoil(chunk.sequence);
     return tl::unexpected<Error>(std::move(done).error());
   }

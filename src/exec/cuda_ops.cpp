@@ -83,7 +83,7 @@ Result<RopeRef> CudaOps::load_rope(const RopeSpec& spec) {
 // --- the step -------------------------------------------------------------------------------------------------------
 
 void* CudaOps::take(DeviceArena& arena, size_t bytes) {
-  auto memory = arena.allocate(bytes, mode_ != StepMode::kEager);
+  auto memory = arena.allocate(bytes, mode_ == StepMode::kCapture || mode_ == StepMode::kReplay);
   if (memory) return *memory;
   fail_step(tl::unexpected<Error>(std::move(memory).error()));
   return nullptr;
@@ -184,6 +184,10 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
 }
 
 Status CudaOps::start_decode(const Batch& batch) {
+  if (stepping() && !one_kernel_->decided) {
+    mode_ = StepMode::kLook;
+    return {};
+  }
   const DecodeGraph& graph = graphs_[graph_index(rows_)];
   if (graph.exec) {
     mode_ = StepMode::kReplay;
@@ -289,11 +293,12 @@ Status CudaOps::finish_step() {
     }
   }
   if (!step_status_) return step_status_;
-  if (mode_ == StepMode::kReplay) {
+  if (mode_ == StepMode::kLook) {
+    step_status_ = end_one_kernel();
+  } else if (mode_ == StepMode::kReplay) {
     if (!replayed_) step_status_ = replay();
   } else if (decode_) {
     graphs_[graph_index(rows_)].warm = true;
-    step_status_ = end_one_kernel();
   }
   mode_ = StepMode::kEager;
   if (options_.count_activations && step_status_) step_status_ = collect_counts();

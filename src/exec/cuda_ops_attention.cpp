@@ -218,7 +218,8 @@ Result<CudaOps::Schedule*> CudaOps::schedule(const kernels::AttentionCudaShape& 
   // A kind of layer that no step before this one had.
   GALVANI_TRY_VOID(fill_schedule(entry, index, positions));
   if (decode_) GALVANI_TRY_VOID(decode_block_.upload(stream_));
-  if (mode_ == StepMode::kEager) GALVANI_TRY_VOID((decode_ ? decode_block_ : block_).end(stream_));
+  if (mode_ == StepMode::kEager || mode_ == StepMode::kLook)
+    GALVANI_TRY_VOID((decode_ ? decode_block_ : block_).end(stream_));
   return &entry;
 }
 

@@ -27,8 +27,9 @@ namespace galvani::exec {
 /// Layers whose activations can be counted, and what stands outside layers.
 constexpr size_t kMostCounted = 1025;
 
-/// What the calls of a step do: run, run into a graph, or nothing but name the memory that the graph will write.
-enum class StepMode { kEager, kCapture, kReplay };
+/// What the calls of a step do: run, run into a graph, nothing but name the memory that the graph will write, or
+/// nothing but say whether they could be phases of one kernel.
+enum class StepMode { kEager, kCapture, kReplay, kLook };
 
 class CudaOps final : public Ops {
  public:
@@ -62,6 +63,7 @@ class CudaOps final : public Ops {
 
   void begin_step(const Batch& batch, State& state) override;
   Status finish_step() override;
+  bool only_looked() const override { return looked_; }
   void begin_layer(int layer) override;
 
   Act embed(EmbeddingRef table, float scale) override;
@@ -110,13 +112,14 @@ class CudaOps final : public Ops {
     GraphInfo info;
   };
   /// A decode step of one row as one kernel: what of the step's calls is written down as phases instead of launched.
-  /// The eager step before the capture tries every call; what it finds inside layers decides.
+  /// The first such step is only looked at: whether all calls inside layers can be phases decides, for good, so that no
+  /// step takes another arm than the rest.
   struct OneKernel {
     kernels::StepProgram program;              // not launched yet
-    std::vector<kernels::StepPhase> launched;  // in the graph that is being captured
+    std::vector<kernels::StepPhase> launched;  // in this step, or the graph that is being captured
     const char* refusal = nullptr;             // of a call inside a layer
-    bool on = false;                           // for the graph of one row
-    std::vector<bool> taken;                   // of the captured calls that were asked; a replay asks again
+    bool decided = false, on = false;
+    std::vector<bool> taken;  // of the captured calls that were asked; a replay asks again
     size_t asked = 0;
     cuda::DeviceBuffer phases, counters;
     std::optional<kernels::QkvArgs> qkv;  // from attention_inputs() to attention()
@@ -137,7 +140,7 @@ class CudaOps final : public Ops {
 
   template <typename Launch>
   void run(const Launch& launch) {
-    if (mode_ == StepMode::kReplay || !step_status_) return;
+    if (mode_ == StepMode::kReplay || mode_ == StepMode::kLook || !step_status_) return;
     launch_phases();
     if (!step_status_) return;
     if (Status done = launch(); !done) step_status_ = std::move(done);
@@ -180,7 +183,7 @@ class CudaOps final : public Ops {
   // One kernel for a step (cuda_ops_step.cpp).
   Status prepare_one_kernel();
   bool stepping() const { return one_kernel_ && decode_ && rows_ == 1; }
-  /// Whether the call became a phase; `append` gives null or why it cannot. In an eager step never: it is only asked.
+  /// Whether the call became a phase; `append` gives null or why it cannot. In a step that is only looked at never.
   template <typename Append>
   bool step_takes(const Append& append);
   /// y = W · norm(x) as a phase.
@@ -273,6 +276,7 @@ class CudaOps final : public Ops {
   double graph_ms_ = 0;  // from the start of captures until they could be replayed
 
   std::optional<OneKernel> one_kernel_;
+  bool looked_ = false;
 
   kernels::CudaSampler sampler_;
   std::vector<std::vector<float>> taps_;
@@ -285,15 +289,14 @@ template <typename Append>
 bool CudaOps::step_takes(const Append& append) {
   OneKernel& one = *one_kernel_;
   if (!step_status_) return false;
-  if (mode_ == StepMode::kReplay) return one.on && one.asked < one.taken.size() && one.taken[one.asked++];
-  if (mode_ == StepMode::kCapture && !one.on) return false;
-  // In a capture an addition that waits would have to be launched first; eager steps leave one behind each layer.
-  const bool waits = mode_ == StepMode::kCapture && pending_for_ != nullptr;
-  const char* reason = waits ? "an addition that waits for a norm" : append(one.program);
-  if (mode_ == StepMode::kEager) {
+  if (mode_ == StepMode::kLook) {
+    const char* reason = append(one.program);
     if (layer_ >= 0 && one.refusal == nullptr) one.refusal = reason;
     return false;
   }
+  if (!one.on) return false;
+  if (mode_ == StepMode::kReplay) return one.asked < one.taken.size() && one.taken[one.asked++];
+  const char* reason = pending_for_ != nullptr ? "an addition that waits for a norm" : append(one.program);
   one.taken.push_back(reason == nullptr);
   return reason == nullptr;
 }

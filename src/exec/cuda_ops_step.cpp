@@ -1,8 +1,8 @@
 // A decode step of one row as one kernel: calls of the model that become phases of kernels/step.
 //
-// An eager step of one row asks for every call whether it could be a phase, and launches it as ever. If all calls
-// inside layers can, the capture that follows writes them down, and launches them in one kernel where something else
-// has to be launched (a head of another width, the logits' cap) and at the end.
+// The first step of one row is only looked at: every call is asked whether it could be a phase, and nothing runs. If
+// all calls inside layers can, steps of one row write them down from then on, and launch them in one kernel where
+// something else has to be launched (a head of another width, the logits' cap) and at the end.
 #include "core/log.h"
 #include "exec/cuda_ops_impl.h"
 
@@ -33,6 +33,7 @@ Status CudaOps::prepare_one_kernel() {
 }
 
 void CudaOps::begin_one_kernel() {
+  looked_ = false;
   if (!one_kernel_) return;
   OneKernel& one = *one_kernel_;
   one.program.clear();
@@ -41,7 +42,6 @@ void CudaOps::begin_one_kernel() {
   if (!stepping() || mode_ == StepMode::kReplay) return;
   one.launched.clear();
   one.taken.clear();
-  if (mode_ == StepMode::kEager) one.refusal = nullptr, one.on = false;
 }
 
 void CudaOps::step_cannot(const char* reason) {
@@ -88,7 +88,7 @@ bool CudaOps::step_qkv(const Act& x, const std::optional<Norm>& norm, const Atte
   if (layer.norm_whole) return step_cannot("norms over all heads at once"), false;
   const kernels::QkvArgs args = qkv_args(qkv, {}, layer);
   const bool taken = step_product(x, norm, layer.qkv, {.y = qkv.data, .output = kernels::StepOutput::kStore});
-  if (mode_ == StepMode::kEager)
+  if (mode_ == StepMode::kLook)
     step_takes([&](kernels::StepProgram& program) { return program.attention({.qkv = args, .score = {}}); });
   if (taken) one.qkv = args;
   return taken;
@@ -110,33 +110,33 @@ kernels::StepAttention CudaOps::step_attention(const AttentionLayer& layer, Act&
 }
 
 void CudaOps::launch_phases() {
-  if (!one_kernel_ || mode_ != StepMode::kCapture || one_kernel_->program.empty()) return;
+  if (!one_kernel_ || one_kernel_->program.empty() || !step_status_) return;
   OneKernel& one = *one_kernel_;
   device_->trace_plan([&] { return "decode step of one token: " + one.program.text(); });
-  const size_t at = one.launched.size() * sizeof(kernels::StepPhase), end = at + one.program.bytes();
-  if (end > one.phases.size())
-    return fail_step(fail(ErrorCode::kInternal, "a captured step has {} bytes of phases, the one before it had {}", end,
-                          one.phases.size()));
-  if (Status done = one.program.launch(stream_, one.phases.as<std::byte>() + at, one.counters.as<unsigned>()); !done)
-    step_status_ = std::move(done);
+  const size_t at = one.launched.size() * sizeof(kernels::StepPhase), bytes = one.program.bytes();
+  if (at + bytes > one.phases.size())
+    return fail_step(fail(ErrorCode::kInternal, "a step has {} bytes of phases, the one that was looked at had {}",
+                          at + bytes, one.phases.size()));
+  std::byte* const device = one.phases.as<std::byte>() + at;
+  // A capture's go up when it has ended, or every replay would copy them.
+  Status done = mode_ == StepMode::kEager ? stream_.to_device(device, one.program.data(), bytes) : Status{};
+  if (done) done = one.program.launch(stream_, device, one.counters.as<unsigned>());
+  if (!done) step_status_ = std::move(done);
   one.launched.insert(one.launched.end(), one.program.data(), one.program.data() + one.program.size());
   one.program.clear();
 }
 
-// After an eager step of one row: what it has found decides about the graph.
+// At the end of a step that was only looked at.
 Status CudaOps::end_one_kernel() {
-  if (!stepping() || mode_ != StepMode::kEager) return {};
   OneKernel& one = *one_kernel_;
+  one.decided = looked_ = true;
   const char* reason = one.refusal != nullptr ? one.refusal : one.program.refusal();
   if (reason != nullptr) {
     if (choice_.step == StepArm::kOneKernel)
       return fail(ErrorCode::kUnsupported, "--arm step=one-kernel cannot run this model: {}; leave it out", reason);
     log_info("decode steps of one token: a launch an operation, since one kernel cannot: {}", reason);
-    one.phases.reset();
   } else {
-    if (one.phases.size() < one.program.bytes()) {
-      GALVANI_TRY(one.phases, cuda::DeviceBuffer::allocate(*device_, one.program.bytes(), "phases of a step"));
-    }
+    GALVANI_TRY(one.phases, cuda::DeviceBuffer::allocate(*device_, one.program.bytes(), "phases of a step"));
     one.on = true;
   }
   one.program.clear();

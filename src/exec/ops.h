@@ -86,6 +86,9 @@ class Ops {
   virtual void begin_step(const Batch& batch, State& state) = 0;
   /// First error of the step, if any. Outputs are complete when it returns.
   virtual Status finish_step() = 0;
+  /// After a finish_step() without an error: true if the step was only looked at, to learn what a model asks for, and
+  /// nothing has run. Begin it and walk the model once more. Backends do so at most once in their life.
+  virtual bool only_looked() const { return false; }
   /// Layer that the following calls belong to, for counters, taps and traces; -1 outside layers. Activations made
   /// inside a layer are gone when the next one begins; those made before layer 0 (the residual stream) last the step.
   virtual void begin_layer(int layer) = 0;
