@@ -110,7 +110,7 @@ kernels::StepAttention CudaOps::step_attention(const AttentionLayer& layer, Act&
 }
 
 void CudaOps::launch_phases() {
-  if (!one_kernel_ || one_kernel_->program.empty() || !step_status_) return;
+  if (!one_kernel_ || mode_ == StepMode::kLook || one_kernel_->program.empty() || !step_status_) return;
   OneKernel& one = *one_kernel_;
   device_->trace_plan([&] { return "decode step of one token: " + one.program.text(); });
   const size_t at = one.launched.size() * sizeof(kernels::StepPhase), bytes = one.program.bytes();
