@@ -11,6 +11,7 @@
 namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 
 constexpr int kDecodeWarps = 4;
+constexpr int kDecodePrefetch = 1;  ///< steps behind the first one that L2 is asked for before the wait
 
 /// The row that segment `part` belongs to, with what the row's table entries say. The warp looks at 32 rows at a time,
 /// so that few loads wait for each other before the first key can be asked for. Tables that copies brought, all of it,
@@ -46,8 +47,8 @@ __device__ __forceinline__ void load_keys(uint4 (&k)[DK / 32][2], const T* page_
   const int g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int c = 0; c < DK / 32; ++c) {
-    k[c][0] = *reinterpret_cast<const uint4*>(page_k + g * DK + 32 * c + 8 * t);
-    k[c][1] = *reinterpret_cast<const uint4*>(page_k + (g + 8) * DK + 32 * c + 8 * t);
+    k[c][0] = load_streamed(page_k + g * DK + 32 * c + 8 * t);
+    k[c][1] = load_streamed(page_k + (g + 8) * DK + 32 * c + 8 * t);
   }
 }
 
@@ -60,7 +61,7 @@ __device__ __forceinline__ void load_values(uint4 (&v)[DV / 64][4], const T* pag
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = 2 * t + (i & 1) + 8 * (i >> 1);
-      v[b][i] = *reinterpret_cast<const uint4*>(page_v + key * DV + 64 * b + 8 * g);
+      v[b][i] = load_streamed(page_v + key * DV + 64 * b + 8 * g);
     }
   }
   // What the row does not see may hold anything, and 0 · NaN is not 0.
@@ -234,6 +235,14 @@ struct DecodePages {
   __device__ __forceinline__ int page(int key) const { return load_early(blocks + key / kPage); }
   __device__ __forceinline__ const T* keys(int page, int key) const { return k + page * k_stride + key % kPage * DK; }
   __device__ __forceinline__ const T* values(int page, int key) const { return v + page * v_stride + key % kPage * DV; }
+  /// 16 keys and values into L2. Written they may be still: L2 is where all multiprocessors see the same.
+  __device__ __forceinline__ void prefetch(int key, int lane) const {
+    const int from = page(key);
+#pragma unroll
+    for (int line = lane; line < DK / 4; line += 32) prefetch_l2(keys(from, key) + 64 * line);
+#pragma unroll
+    for (int line = lane; line < DV / 4; line += 32) prefetch_l2(values(from, key) + 64 * line);
+  }
 };
 
 /// Any grid: blocks take (segment, kv head, 8 query heads) in turn. Block: 32 · kDecodeWarps. Calls
@@ -266,16 +275,20 @@ __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) 
       load_keys<T, DK, DV>(k, pages.keys(page, key0), lane);
       load_values<T, DK, DV>(v, pages.values(page, key0), lane, key0, first, last);
     };
-    const bool settled = args.settled && key0 + 15 < position;
-    if (settled && key0 <= last) load_both();
-    if (!waited) wait_for_previous();
+    const bool settled = !waited && args.settled && key0 + 15 < position, has = key0 <= last;
+    if (settled && has) load_both();
+    if (!waited) {
+      for (int step = 1; step <= kDecodePrefetch; ++step)
+        if (key0 + 16 * kDecodeWarps * step <= last) pages.prefetch(key0 + 16 * kDecodeWarps * step, lane);
+      wait_for_previous();
+    }
     waited = true;
     DecodeState<T, DK, DV> state;
     load_queries(state, static_cast<const T*>(args.q) + row * args.q_stride + static_cast<long long>(head) * DK,
                  heads_here, lane);
-    if (!settled && key0 <= last) load_both();
-    if (key0 + 16 * kDecodeWarps <= last) page = pages.page(key0 + 16 * kDecodeWarps);
-    while (key0 <= last) {
+    if (!settled && has) load_both();
+    page = key0 + 16 * kDecodeWarps <= last ? pages.page(key0 + 16 * kDecodeWarps) : 0;
+    for (; key0 <= last; key0 += 16 * kDecodeWarps) {
       const int next = key0 + 16 * kDecodeWarps;
       float s[4];
       scores(state, k, s);
@@ -283,9 +296,10 @@ __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) 
       unsigned p[2];
       weigh(state, s, args.score, key0, first, last, lane, p);
       add_values(state, v, p);
-      if (next <= last) load_values<T, DK, DV>(v, pages.values(page, next), lane, next, first, last);
-      if (next + 16 * kDecodeWarps <= last) page = pages.page(next + 16 * kDecodeWarps);
-      key0 = next;
+      if (next <= last) {
+        load_values<T, DK, DV>(v, pages.values(page, next), lane, next, first, last);
+        if (next + 16 * kDecodeWarps <= last) page = pages.page(next + 16 * kDecodeWarps);
+      }
     }
     const long long slot = static_cast<long long>(part) * args.heads + head;
     merge_warps(state, decode_shared, heads_here, args.part_out + slot * DV, args.part_stat + slot * 2);

@@ -32,8 +32,16 @@ GALVANI_DEVICE uint4 load_once(const uint4* pointer) {
 }
 
 /// The line of `address` on its way to the L2.
-GALVANI_DEVICE void prefetch_l2(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+GALVANI_DEVICE void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+/// What is read once, without a place in L1.
+GALVANI_DEVICE uint4 load_streamed(const void* pointer) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(pointer)
+               : "memory");
+  return v;
 }
 
 /// A dependent launch: wait until the kernel before has written, and let the next one start. No-ops below 9.0, where
