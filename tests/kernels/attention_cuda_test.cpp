@@ -225,6 +225,70 @@ TEST_F(CudaAttention, RowsAreIndependentBitForBit) {
   }
 }
 
+// A decode step's batch: a long row among many short ones, and rows that are none, whose results are zeros. Each row
+// has the bits that it has in a call of all rows.
+TEST_F(CudaAttention, ALongRowAmongShortOnesAndNone) {
+  std::mt19937_64 random(fresh_seed());
+  for (const int heads : {1, 6, 16}) {
+    AttentionCase c{.heads = heads, .kv_heads = 1, .k_dim = 128, .v_dim = 128, .softcap = 30, .sinks = true};
+    c.dtype = DType::kF16, c.length = 450;
+    PagedSequences s(c, 3, random);
+    s.append(s.whole());
+    const auto whole = run(s, Arm::kDecode, 0, c.length, 128);
+    // (sequence, position); q of row i is that of its token.
+    std::vector<std::pair<int, int>> rows = {{0, 449}, {1, -1}, {2, 0}};
+    for (int i = 0; i < 36; ++i) rows.emplace_back(1, static_cast<int>(random() % 70) - (i % 7 == 3 ? 70 : 0));
+    std::vector<int> positions, sequence, blocks;
+    std::vector<float> q;
+    const auto width = static_cast<int64_t>(heads) * c.k_dim;
+    for (const auto& [n, position] : rows) {
+      positions.push_back(position < 0 ? -1 : position), sequence.push_back(n);
+      const int64_t token = (int64_t{n} * c.length + std::max(position, 0)) * width;
+      q.insert(q.end(), s.q.begin() + token, s.q.begin() + token + width);
+    }
+    for (const auto& table : s.blocks) blocks.insert(blocks.end(), table.begin(), table.end());
+    std::vector<int> schedule(rows.size() + 2);
+    const int segments = attention_schedule(positions, 0, 128, schedule.data());
+    const auto k = upload(s.k_pool), v = upload(s.v_pool), dq = upload(stored_bytes(q, StoreType::kF16));
+    const auto dblocks = upload(blocks), dpositions = upload(positions), dsequence = upload(sequence),
+               dschedule = upload(schedule);
+    const auto sinks = upload(s.sinks);
+    const auto parts = static_cast<size_t>(segments * heads);
+    auto part_out = poisoned(parts * 128, StoreType::kF32), part_stat = poisoned(parts * 2, StoreType::kF32);
+    auto out = poisoned(q.size(), StoreType::kF32);
+    const auto choice = plan_attention_decode(device->caps(), {heads, 1, 128, 128, c.dtype});
+    ASSERT_NE(choice.kernel, nullptr) << choice.refusal;
+    ok(attention_decode_cuda(
+        *stream, choice,
+        {.kv = {k.as<char>(), v.as<char>(), s.layer.k_page_stride, s.layer.v_page_stride, 1, 128, 128},
+         .tables = {dblocks.as<int>(), static_cast<int>(s.blocks[0].size())},
+         .score = {s.params.scale, c.softcap, 0},
+         .rows = static_cast<int>(rows.size()),
+         .heads = heads,
+         .q = dq.data(),
+         .q_stride = width,
+         .positions = dpositions.as<int>(),
+         .sequence = dsequence.as<int>(),
+         .settled = true,
+         .sinks = sinks.as<float>(),
+         .schedule = dschedule.as<int>(),
+         .part_out = reinterpret_cast<float*>(part_out.data()),
+         .part_stat = reinterpret_cast<float*>(part_stat.data()),
+         .out = out.data(),
+         .out_stride = width}));
+    const auto got = read(out, StoreType::kF32);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const auto& [n, position] = rows[r];
+      for (int64_t i = 0; i < width; ++i) {
+        const float want =
+            position < 0 ? 0.0f : whole[static_cast<size_t>((int64_t{n} * c.length + position) * width + i)];
+        ASSERT_EQ(got[r * static_cast<size_t>(width) + static_cast<size_t>(i)], want)
+            << heads << " heads, row " << r << " at " << position << ", element " << i;
+      }
+    }
+  }
+}
+
 // Asking for settled keys before the wait changes no bit, whatever the segments, the window and the rows (here many
 // rows of a sequence; its keys were all there before).
 TEST_F(CudaAttention, SettledKeysChangeNoBit) {

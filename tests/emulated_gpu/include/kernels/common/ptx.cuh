@@ -16,6 +16,8 @@ inline void store_shared_16(unsigned to, uint4 v) {
 }
 inline uint4 load_once(const uint4* pointer) { return *pointer; }
 
+inline uint4 load_streamed(const void* pointer) { return *static_cast<const uint4*>(pointer); }
+
 inline void dependency_wait() {}
 inline void dependency_release() {}
 
