@@ -1,5 +1,7 @@
 #include "bench/kernel_bench.h"
 
+#include <algorithm>
+
 #include "bench/kernel_session.h"
 #include "kernels/probe/probe.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
@@ -29,7 +31,7 @@ Status bench_product(KernelSession& session, kernels::QmatmulCuda& product, Kern
   const kernels::QmatmulCudaPlan plan =
       product.plan({c.n, c.k, c.format, weights.as<unsigned char>()}, in, session.options().arithmetic, out);
   row.kernel = plan.ok ? plan.kernel() : plan.reason;
-  row.split = plan.cluster;
+  row.split = std::max(plan.cluster, plan.arm == kernels::QmatmulCudaArm::kWgmma ? plan.wgmma.splits : 1);
   GALVANI_TRY(row.time, session.time(copies, launch));
   GALVANI_TRY(const bool finite, session.all_finite(y, c.m * c.n));
   if (!finite) return fail(ErrorCode::kInternal, "{} left elements of its output unwritten", row.kernel);

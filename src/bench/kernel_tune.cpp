@@ -33,6 +33,7 @@ std::string launch_of(const QmatmulCudaPlan& plan) {
   }
   if (kernels::qmatmul_cuda_is_few(plan.arm))
     return text + fmt::format(" {} slots, {} ahead", plan.few.args.stages, plan.few.args.ahead);
+  if (plan.wgmma.splits > 1) text += fmt::format(" {} parts", plan.wgmma.splits);
   return text + fmt::format(" {} stages", plan.wgmma.stages);
 }
 
@@ -46,7 +47,7 @@ std::vector<QmatmulCudaTuning> tunings_of(QmatmulCudaArm arm, const KernelCase& 
   };
   if (arm == QmatmulCudaArm::kWgmma) {
     vary(&QmatmulCudaTuning::tokens, {64, 128, 256});
-    vary(&QmatmulCudaTuning::wgmma_splits, {1, 2});
+    vary(&QmatmulCudaTuning::wgmma_splits, {1, 2, 3, 4});
   } else if (arm == QmatmulCudaArm::kFewBulk) {
     vary(&QmatmulCudaTuning::split_log2, {0, 1, 2});
     vary(&QmatmulCudaTuning::stages, {4, 3, 2});

@@ -68,6 +68,8 @@ PlanTable qmatmul_cuda_plan_table() {
     const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, p);
     if (!plan.ok) return fmt::format("refused: {}", plan.reason);
     const std::string name = without_codes(plan.kernel(), p.format);
+    if (plan.arm == QmatmulCudaArm::kWgmma && plan.wgmma.splits > 1)
+      return fmt::format("kernel={} parts={}", name, plan.wgmma.splits);
     return plan.cluster > 1 ? fmt::format("kernel={} cluster={}", name, plan.cluster) : "kernel=" + name;
   };
   table.expand = [all = problems()](size_t row, const std::string& plan) {

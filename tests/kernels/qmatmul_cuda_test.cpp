@@ -284,7 +284,7 @@ TEST_F(QmatmulCudaTest, TunedLaunches) {
             if (HasFailure()) return;
           }
   }
-  // Tiles of 128 rows whose K a cluster shares.
+  // Tiles of 128 rows whose K several blocks share.
   const MemoryMatrix source = matrix(300, 1056, 4, 32, DType::kBF16);
   const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, 300).value();
   for (int tokens : {64, 128, 256})
@@ -296,9 +296,11 @@ TEST_F(QmatmulCudaTest, TunedLaunches) {
       expect_product(source, x, 200, y, Arithmetic::kBF16, {}, 60);
       // Seventeen units in whole stages: where a part would be left empty, nothing is shared.
       if (tokens == 256 || (tokens == 128 && splits < 4)) {
-        EXPECT_EQ(last_plan.cluster, splits) << tokens;
+        EXPECT_EQ(last_plan.wgmma.splits, splits) << tokens;
       }
       EXPECT_EQ(y, run(w, x, 200, Arithmetic::kBF16)) << "two runs differ";
+      const Layout layout{0, 4, 0, true};
+      expect_product(source, x, 200, run(w, x, 200, Arithmetic::kBF16, layout), Arithmetic::kBF16, layout, 60);
     }
   product->options().tuning = {};
   EXPECT_GE(kernels.size(), 12u);

@@ -89,6 +89,9 @@ Result<std::unique_ptr<QmatmulCuda>> QmatmulCuda::create(std::shared_ptr<cuda::C
                     *device, static_cast<size_t>(result->options_.expand_bytes) + cuda::Blas::kWorkspaceBytes,
                     "qmatmul workspace"));
   }
+  if (device->caps().has(Feature::kWgmma)) {
+    GALVANI_TRY(result->parts_, cuda::DeviceBuffer::allocate(*device, kPartsBytes, "qmatmul parts"));
+  }
   result->device_ = std::move(device);
   return result;
 }
@@ -158,7 +161,19 @@ Status QmatmulCuda::run_wgmma(cuda::Stream& stream, const QmatmulCudaPlan& plan,
   QmatmulWgmmaArgs wgmma = plan.wgmma;
   wgmma.p = args, wgmma.gate = gate.kind, wgmma.alpha = gate.alpha, wgmma.limit = gate.limit;
   GALVANI_TRY(const TensorMap map, map_of_x(*device_, args, plan.tokens));
-  return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), wgmma, map);
+  if (plan.wgmma.splits == 1)
+    return cuda::launch(stream, *kernel, launch_of(plan, options_, args.y, y_bytes), wgmma, map);
+  const int64_t sums = int64_t{plan.wgmma.splits} * args.m * args.n;
+  wgmma.p.y = parts_.data(), wgmma.p.y_stride = args.n, wgmma.p.y_16 = 0, wgmma.p.add = 0;
+  GALVANI_TRY_VOID(cuda::launch(stream, *kernel,
+                                launch_of(plan, options_, parts_.data(), static_cast<size_t>(sums) * sizeof(float)),
+                                wgmma, map));
+  GALVANI_TRY(const cuda::Kernel* join, device_->kernel(plan.parts_kernel()));
+  cuda::LaunchConfig config = launch_of(plan, options_, args.y, y_bytes);
+  config.grid = {static_cast<unsigned>((args.n + kPartsColumns - 1) / kPartsColumns), static_cast<unsigned>(args.m)};
+  config.block = {kPartsThreads};
+  config.dynamic_smem = 0;
+  return cuda::launch(stream, *join, config, QmatmulPartsArgs{args, parts_.as<float>(), plan.wgmma.splits});
 }
 
 Status QmatmulCuda::run_expand(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, float factor) {

@@ -66,7 +66,8 @@ class QmatmulCuda {
     QmatmulCudaTuning tuning;          ///< for measuring
     bool dependent_launch = true;
   };
-  /// Allocates the workspace: expand_bytes + cuda::Blas::kWorkspaceBytes when expanding is allowed, else nothing.
+  /// Allocates the workspace: expand_bytes + cuda::Blas::kWorkspaceBytes when expanding is allowed, and kPartsBytes
+  /// where wgmma runs.
   static Result<std::unique_ptr<QmatmulCuda>> create(std::shared_ptr<cuda::CudaDevice> device, const Options& options);
 
   /// Errors: kUnsupported with the reason when no arm (or not the forced one) can compute it; launch errors.
@@ -76,7 +77,7 @@ class QmatmulCuda {
                        const CudaResult& y = {}) const;
 
   Options& options() { return options_; }
-  int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.size()); }
+  int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.size() + parts_.size()); }
 
  private:
   Status run_few(cuda::Stream& stream, const QmatmulCudaPlan& plan, QmatmulArgs args, size_t y_bytes);
@@ -89,6 +90,7 @@ class QmatmulCuda {
   Options options_;
   std::unique_ptr<cuda::Blas> blas_;
   cuda::DeviceBuffer workspace_;
+  cuda::DeviceBuffer parts_;  ///< of products whose K several blocks share: kPartsBytes where wgmma runs
 };
 
 }  // namespace galvani::kernels

@@ -67,7 +67,7 @@ struct QmatmulWgmmaArgs {
   QmatmulArgs p;
   int row_blocks, token_blocks;  ///< tiles along n and m
   int stages;
-  int splits;  ///< blocks of a cluster that share the K of one tile; above 1 every cluster has one tile at most
+  int splits;  ///< blocks that share the K of one tile; above 1 a block has one tile, and y is [splits, m, n] in f32
   int slice;   ///< units of a block's part, a whole number of stages
   // With one field more ptxas serialises the products (C7513, README.md).
   WgmmaEnd end;
@@ -75,6 +75,15 @@ struct QmatmulWgmmaArgs {
   float alpha, limit;
   int end_at;  ///< kWgmmaEndBytes of dynamic shared memory behind the ring
 };
+/// What adds those parts into y.
+struct QmatmulPartsArgs {
+  QmatmulArgs p;
+  const float* sums;  ///< [parts, m, n]
+  int parts;
+};
+constexpr int kMostParts = 4, kPartsThreads = 256, kPartsColumns = 4 * kPartsThreads;
+/// What the parts of one product may take.
+constexpr long long kPartsBytes = 16ll << 20;
 constexpr int kWgmmaRows = 128, kWgmmaThreads = 384;
 /// Shared memory behind the ring for the ends of tiles. Vectors: two buffers of each warpgroup, sixteen tokens of 64
 /// rows and four more floats against bank conflicts. A gate: two buffers of each warp, eight floats a lane.

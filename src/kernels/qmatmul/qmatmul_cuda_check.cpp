@@ -212,7 +212,11 @@ std::vector<std::pair<int64_t, QmatmulCudaTuning>> launches_of(QmatmulCudaArm ar
   switch (arm) {
     case QmatmulCudaArm::kFewBulk: return {{1, {.chunk = 4, .one = 1}}, {1, {.chunk = 8, .one = 1}}, {3, {}}};
     case QmatmulCudaArm::kStream: return {{12, {.tokens = 16}}, {30, {.tokens = 32}}, {40, {.tokens = 64}}};
-    case QmatmulCudaArm::kWgmma: return {{40, {.tokens = 64}}, {130, {.tokens = 128}}, {300, {.tokens = 256}}};
+    case QmatmulCudaArm::kWgmma:
+      return {{40, {.tokens = 64, .wgmma_splits = 1}},
+              {130, {.tokens = 128, .wgmma_splits = 1}},
+              {130, {.tokens = 128, .wgmma_splits = 2}},
+              {300, {.tokens = 256, .wgmma_splits = 1}}};
     default: return {{3, {}}, {130, {}}};
   }
 }
@@ -249,6 +253,11 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
   return cases;
 }
 
+/// The kernel that a case is about: of two, the second.
+std::string name_of(const QmatmulCudaPlan& plan) {
+  return plan.arm == QmatmulCudaArm::kWgmma && plan.wgmma.splits > 1 ? plan.parts_kernel() : plan.kernel();
+}
+
 /// By its name in the plan that run() makes; a launch under another one would be a kernel without a verdict.
 Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weights& w, const Case& c) {
   const StoreType type = c.arithmetic == Arithmetic::kF16 ? StoreType::kF16 : StoreType::kBF16;
@@ -266,7 +275,7 @@ Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weigh
   GALVANI_TRY_VOID(product.run(rig.stream(), w.packed, in, c.arithmetic, out));
   GALVANI_TRY(const auto got, rig.read(y, static_cast<size_t>(c.m * width), out_type));
   const std::vector<Sum> sums = exact_sums(w, x, c.m, qmatmul_cuda_is_few(c.arm), type);
-  return KernelVerdict{plan.kernel(), c.gated ? compare_gated(sums, got, type) : compare(sums, got),
+  return KernelVerdict{name_of(plan), c.gated ? compare_gated(sums, got, type) : compare(sums, got),
                        fmt::format("96 x 320, {} tokens{}", c.m, c.gated ? ", silu(gate)·up" : "")};
 }
 
@@ -274,7 +283,7 @@ Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weigh
 
 std::vector<std::string> checked_qmatmul(const DeviceCaps& caps) {
   std::vector<std::string> names;
-  for (const Case& c : cases_of(caps)) names.push_back(c.plan.kernel());
+  for (const Case& c : cases_of(caps)) names.push_back(name_of(c.plan));
   return names;
 }
 

@@ -23,8 +23,6 @@ const char* scale_name(A16Scale scale) {
   return scale == A16Scale::kBF16 ? "bf16" : scale == A16Scale::kF16 ? "f16" : "f32";
 }
 
-int round_up(int value, int step) { return (value + step - 1) / step * step; }
-
 void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   const QmatmulArgs args = qmatmul_cuda_args(p);
   switch (plan.arm) {
@@ -56,14 +54,13 @@ void size_launch(QmatmulCudaPlan& plan, const DeviceCaps& caps, const QmatmulCud
       plan.wgmma.stages = std::min(8, (caps.smem_optin - 1024 - kWgmmaEndBytes) / stage);
       plan.wgmma.end_at = plan.wgmma.stages * stage;
       plan.smem = plan.wgmma.end_at + kWgmmaEndBytes;
-      plan.wgmma.splits = qmatmul_cuda_wgmma_fits(caps, p, tile, plan.smem) ? tile.splits : 1;
-      plan.wgmma.slice = round_up((args.units + plan.wgmma.splits - 1) / plan.wgmma.splits, wgmma_step(plan.tokens));
-      plan.wgmma.end = p.gated                                                            ? WgmmaEnd::kGate
-                       : !p.y_16 && p.y_aligned && p.n % 4 == 0 && plan.wgmma.splits == 1 ? WgmmaEnd::kVectors
-                                                                                          : WgmmaEnd::kSingle;
-      plan.cluster = plan.wgmma.splits;
-      plan.grid_x = plan.wgmma.splits > 1 ? plan.wgmma.row_blocks * plan.wgmma.token_blocks * plan.wgmma.splits
-                                          : std::min(caps.sms, plan.wgmma.row_blocks * plan.wgmma.token_blocks);
+      plan.wgmma.splits = tile.splits;
+      plan.wgmma.slice = qmatmul_cuda_wgmma_slice(p, tile);
+      plan.wgmma.end = p.gated                                                      ? WgmmaEnd::kGate
+                       : !p.y_16 && p.y_aligned && p.n % 4 == 0 && tile.splits == 1 ? WgmmaEnd::kVectors
+                                                                                    : WgmmaEnd::kSingle;
+      const int tiles = plan.wgmma.row_blocks * plan.wgmma.token_blocks;
+      plan.grid_x = tile.splits > 1 ? tiles * tile.splits : std::min(caps.sms, tiles);
       plan.threads = kWgmmaThreads;
       break;
     }
@@ -89,6 +86,10 @@ std::string a16_code_name(const A16Format& format) {
   if (format.code == A16Code::kE2M1) return "e2m1";
   if (format.code == A16Code::kE4M3) return "e4m3";
   return fmt::format("q{}", format.bits);
+}
+
+std::string QmatmulCudaPlan::parts_kernel() const {
+  return fmt::format("qmatmul_parts_{}_sm90a", arithmetic == Arithmetic::kBF16 ? "bf16" : "f16");
 }
 
 std::string QmatmulCudaPlan::kernel() const {

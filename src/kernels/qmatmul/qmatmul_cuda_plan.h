@@ -40,7 +40,7 @@ struct QmatmulCudaTuning {
   int chunk = -1;         ///< few, one token: units of a copy, 4 or 8
   int one = -1;           ///< few: 1 = the kernel of one token for one, 0 = never
   int tokens = -1;        ///< stream, wgmma: of a tile
-  int wgmma_splits = -1;  ///< wgmma: blocks that share the K of a tile, 2 to 4
+  int wgmma_splits = -1;  ///< wgmma: blocks that share the K of a tile, 1 to 4
   int step = -1;          ///< stream: units of a stage
 };
 
@@ -80,10 +80,13 @@ struct QmatmulCudaPlan {
   StreamShape stream;  ///< kStream: everything but the pointers
   int grid_x = 0, grid_y = 1, threads = 0, smem = 0, cluster = 1;
   bool dependent_launch = false;
-  int64_t workspace_bytes = 0;  ///< kExpand: one matrix
-  std::string kernel() const;   ///< its name in the kernel tables
+  int64_t workspace_bytes = 0;       ///< kExpand: one matrix
+  std::string kernel() const;        ///< its name in the kernel tables
+  std::string parts_kernel() const;  ///< kWgmma with splits: what adds them
   /// Whether y += costs about what y = does, so that nobody should add later.
-  bool adds_cheaply() const { return arm == QmatmulCudaArm::kWgmma && wgmma.end == WgmmaEnd::kVectors; }
+  bool adds_cheaply() const {
+    return arm == QmatmulCudaArm::kWgmma && (wgmma.end == WgmmaEnd::kVectors || wgmma.splits > 1);
+  }
   A16Format format;
   Arithmetic arithmetic = Arithmetic::kBF16;
 };
@@ -202,45 +205,46 @@ constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulC
   return best;
 }
 
-/// Nanoseconds that a unit of K of a tile takes.
-struct WgmmaCost {
-  int tokens, splits, ns;
-};
-/// A tile of 128 rows: its tokens, and the blocks of a cluster that share its K.
+/// A tile of 128 rows: its tokens, and the blocks that share its K.
 struct WgmmaTile {
   int tokens = 64, splits = 1;
 };
-
-/// Whether every cluster has one tile, every block some of K, and the ring (`smem` bytes) room for the tile's sums.
-constexpr bool qmatmul_cuda_wgmma_fits(const DeviceCaps& caps, const QmatmulCudaProblem& p, const WgmmaTile& tile,
-                                       int smem) {
-  if (tile.splits < 2 || tile.splits > 4 || !caps.has(Feature::kCluster)) return false;
-  const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tile.tokens - 1) / tile.tokens);
+/// Units of a block's part.
+constexpr int qmatmul_cuda_wgmma_slice(const QmatmulCudaProblem& p, const WgmmaTile& tile) {
   const int step = wgmma_step(tile.tokens), units = static_cast<int>(a16_units(p.k));
-  const int slice = ((units + tile.splits - 1) / tile.splits + step - 1) / step * step;
-  // A tenth of the SMs may stay out of reach of clusters of three and four.
-  const bool fits = tiles * tile.splits <= (tile.splits == 2 ? caps.sms : caps.sms / 11 * 10) &&
-                    tile.tokens * (kWgmmaRows + 4) * 4 <= smem;
-  return fits && slice * (tile.splits - 1) < units;
+  return ((units + tile.splits - 1) / tile.splits + step - 1) / step * step;
+}
+/// Whether every block has some of K, and the parts have room. A gate needs whole sums where a tile ends.
+constexpr bool qmatmul_cuda_wgmma_fits(const QmatmulCudaProblem& p, const WgmmaTile& tile) {
+  if (tile.splits == 1) return true;
+  if (p.gated) return false;
+  return tile.splits <= kMostParts && tile.splits * p.m * p.n * 4 <= kPartsBytes &&
+         int64_t{qmatmul_cuda_wgmma_slice(p, tile)} * (tile.splits - 1) < a16_units(p.k);
 }
 
-/// The least time by tiles a block times a tile's nanoseconds a unit of K, as measured on an H200 (README.md). Two
-/// blocks on one tile win there alone where that fills a part which tiles of 128 tokens would leave half empty.
+/// The least time: waves of blocks by a tile's nanoseconds a unit of K, and for the parts 1 us and 0.55 ns a KB, as
+/// measured on an H200 (README.md).
 constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
+  struct Cost {
+    int tokens, ns;
+  };
   const QmatmulCudaTuning& t = p.tuning;
-  if (p.arithmetic == Arithmetic::kF16) return {128, t.wgmma_splits > 0 ? t.wgmma_splits : 1};  // the only instance
+  const bool f16 = p.arithmetic == Arithmetic::kF16;  // one instance
   const bool free = t.tokens != 64 && t.tokens != 128 && t.tokens != 256;
   WgmmaTile best;
   int64_t best_cost = 0;
-  for (const auto& [tokens, splits, ns] : {WgmmaCost{64, 1, 320}, {128, 1, 460}, {256, 1, 750}, {256, 2, 450}}) {
-    const WgmmaTile tile{tokens, t.wgmma_splits > 0 ? t.wgmma_splits : splits};
-    if (!free && tokens != t.tokens) continue;
-    if (t.wgmma_splits > 0 && splits > 1) continue;
-    if (splits > 1 && (tokens / 2 >= p.m || !qmatmul_cuda_wgmma_fits(caps, p, tile, caps.smem_optin - 1024))) continue;
-    const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
-    const int64_t cost = (splits > 1 ? 1 : (tiles + caps.sms - 1) / caps.sms) * ns;
-    if (best_cost == 0 || cost <= best_cost) best = tile, best_cost = cost;
-  }
+  for (const auto& [tokens, ns] : {Cost{64, 320}, {128, 460}, {256, 750}})
+    for (int splits = 1; splits <= kMostParts; ++splits) {
+      if (f16 ? tokens != 128 : !free && tokens != t.tokens) continue;
+      if (t.wgmma_splits > 0 && splits != 1 && splits != t.wgmma_splits) continue;
+      const WgmmaTile tile{tokens, splits};
+      if (!qmatmul_cuda_wgmma_fits(p, tile)) continue;
+      const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
+      int64_t cost = (tiles * splits + caps.sms - 1) / caps.sms * qmatmul_cuda_wgmma_slice(p, tile) * ns;
+      if (splits > 1) cost += 1000 + splits * p.m * p.n * 4 * 55 / 100000;
+      if (splits > 1 && splits == t.wgmma_splits) cost = 1;  // asked for
+      if (best_cost == 0 || cost <= best_cost) best = tile, best_cost = cost;
+    }
   return best;
 }
 

@@ -34,6 +34,7 @@ std::string qmatmul_cuda_plan_text(const DeviceCaps& caps, const QmatmulCudaProb
   if (detail != PlanDetail::kKernel)
     text += fmt::format(" grid={}x{} cluster={} threads={} smem={}", plan.grid_x, plan.grid_y, plan.cluster,
                         plan.threads, plan.smem);
+  if (plan.arm == QmatmulCudaArm::kWgmma && plan.wgmma.splits > 1) text += fmt::format(" parts={}", plan.wgmma.splits);
   if (plan.dependent_launch) text += " dependent";
   if (detail == PlanDetail::kReasons && !declined.empty()) text += " (" + declined + ")";
   return text;

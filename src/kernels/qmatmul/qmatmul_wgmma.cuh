@@ -4,8 +4,8 @@
 //
 // A block: two warpgroups of 64 rows each (both read the same x), one that copies. Blocks walk the tiles: four token
 // blocks by all row blocks as one raster group, so that a group's x stays in L2 while the weights pass. A warpgroup has
-// two products under way and dequantises the next fragment meanwhile.
-#include "kernels/common/cluster.cuh"
+// two products under way and dequantises the next fragment meanwhile. Several blocks may share the K of a tile; their
+// sums go side by side into f32, and qmatmul_parts.cuh adds them.
 #include "kernels/common/copy.cuh"
 #include "kernels/common/gate.cuh"
 #include "kernels/common/mma.cuh"
@@ -30,7 +30,7 @@ GALVANI_DEVICE WgmmaTile wgmma_tile(const QmatmulWgmmaArgs& a, int i) {
 struct WgmmaShare {
   int tile, step;    ///< first tile, and how far to the next
   int first, units;  ///< the slice of K
-  int rank;          ///< in the cluster
+  int rank;          ///< of that slice
 };
 GALVANI_DEVICE WgmmaShare wgmma_share(const QmatmulWgmmaArgs& a) {
   const int block = static_cast<int>(blockIdx.x);
@@ -39,8 +39,8 @@ GALVANI_DEVICE WgmmaShare wgmma_share(const QmatmulWgmmaArgs& a) {
   return {tile, static_cast<int>(gridDim.x) / a.splits, first, min(a.slice, a.p.units - first), rank};
 }
 
-/// The four copying warps: each brings two row tiles of weights, one a lane, and a share of x's tiles, so that nobody's
-/// address arithmetic is on everybody's way.
+/// The four copying warps: each brings two row tiles of weights, one a lane, and a share of x's tiles, so that
+/// nobody's address arithmetic is on everybody's way.
 template <int kTokens>
 GALVANI_DEVICE void wgmma_produce(const QmatmulWgmmaArgs& a, const TensorMap& x, unsigned smem, unsigned full,
                                   unsigned empty) {
@@ -115,50 +115,6 @@ GALVANI_DEVICE void wgmma_pair(const QmatmulWgmmaArgs& a, const unsigned char* u
   wgmma_commit();
 }
 
-/// The slices of a cluster's tile, added in the order of the ranks; each block finishes its share of the tokens. The
-/// ring has been read to its end by then and holds the sums, [token][rows] with rows padded so that no two lanes of a
-/// store meet in a bank.
-template <typename T, int kTokens>
-GALVANI_DEVICE void wgmma_join(const QmatmulWgmmaArgs& a, const WgmmaShare& share, const WgmmaTile& tile,
-                               unsigned char* smem, const float (&acc)[kTokens / 2]) {
-  constexpr int kStride = kWgmmaRows + 4;
-  float* const sums = reinterpret_cast<float*>(smem);
-  const int lane = lane_id(), row = static_cast<int>(threadIdx.x) / kWarp * kA16Rows + lane / 4;
-  named_barrier(1, 256);  // both warpgroups have read their last stage
-#pragma unroll
-  for (int j = 0; j < kTokens / 8; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) sums[(8 * j + lane % 4 * 2 + e % 2) * kStride + row + e / 2 * 8] = acc[4 * j + e];
-  cluster_sync();
-  const unsigned from = shared_address(sums);
-  const int tokens = min(kTokens, a.p.m - tile.tokens * kTokens);
-  const auto sum_of = [&](int m, int row) {
-    float sum = 0.0f;
-    for (int rank = 0; rank < a.splits; ++rank)
-      sum += load_cluster_f32(from + static_cast<unsigned>(m * kStride + row) * 4u, static_cast<unsigned>(rank));
-    return sum;
-  };
-  if (a.end == WgmmaEnd::kGate) {
-    constexpr int kColumns = kWgmmaRows / 2;  // of y
-    const int in = static_cast<int>(threadIdx.x) % kColumns, column = tile.rows * kColumns + in;
-    const int gate = in / kA16Rows * 2 * kA16Rows + in % kA16Rows;
-    for (int m = static_cast<int>(threadIdx.x) / kColumns * a.splits + share.rank; m < tokens; m += 4 * a.splits) {
-      const float y = gated_mlp_value<true>(a.gate, sum_of(m, gate), sum_of(m, gate + kA16Rows), a.alpha, a.limit);
-      if (2 * column < a.p.n) qmatmul_store<T>(a.p, tile.tokens * kTokens + m, column, y);
-    }
-    cluster_sync();
-    return;
-  }
-  // Rows of a token are neighbouring threads; a token is one rank's, in turn.
-#pragma unroll 4
-  for (int m = static_cast<int>(threadIdx.x) / kWgmmaRows * a.splits + share.rank; m < tokens; m += 2 * a.splits) {
-    const int in = static_cast<int>(threadIdx.x) % kWgmmaRows, n = tile.rows * kWgmmaRows + in;
-    const float sum = sum_of(m, in);
-    if (n < a.p.n) qmatmul_store<T>(a.p, tile.tokens * kTokens + m, n, sum);
-  }
-  cluster_sync();  // nobody's sums go away while another reads them
-}
-
 /// Lane t of four has four registers; lane i gets register i of each.
 GALVANI_DEVICE void wgmma_turn_four(unsigned (&r)[4], int lane) {
 #pragma unroll
@@ -175,9 +131,9 @@ GALVANI_DEVICE void wgmma_turn_four(unsigned (&r)[4], int lane) {
     }
 }
 
-/// The end of a gated tile. Warps 2i and 2i + 1 have gate and up of the same sixteen columns of y, lane for lane; each
-/// finishes half of the tokens, so each gives the other half of its sums, sixteen tokens at a time through two buffers
-/// in turn. Then a lane has eight columns of a token.
+/// The end of a gated tile. Warps 2i and 2i + 1 have gate and up of the same sixteen columns of y, lane for lane;
+/// each finishes half of the tokens, so each gives the other half of its sums, sixteen tokens at a time through two
+/// buffers in turn. Then a lane has eight columns of a token.
 template <typename T, int kTokens>
 GALVANI_DEVICE void wgmma_gate(const QmatmulWgmmaArgs& a, const WgmmaTile& tile, unsigned char* room,
                                const float (&acc)[kTokens / 2]) {
@@ -308,10 +264,6 @@ GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, unsigned char* smem
 #pragma unroll
       for (float& sum : acc) sum *= qmatmul_factor(p);
     }
-    if (a.splits > 1) {
-      wgmma_join<T, kTokens>(a, share, tile, smem, acc);
-      return;  // such a launch has a tile a cluster
-    }
     if (a.end == WgmmaEnd::kGate) {
       wgmma_gate<T, kTokens>(a, tile, smem + a.end_at, acc);
       continue;
@@ -326,7 +278,7 @@ GALVANI_DEVICE void wgmma_consume(const QmatmulWgmmaArgs& a, unsigned char* smem
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int m = token + 8 * j + lane % 4 * 2 + e % 2, n = row + e / 2 * 8;
-        if (m < p.m && n < p.n) qmatmul_store<T>(p, m, n, acc[4 * j + e]);
+        if (m < p.m && n < p.n) qmatmul_store<T>(p, share.rank * p.m + m, n, acc[4 * j + e]);
       }
   }
 }

@@ -1,11 +1,13 @@
 // Many tokens by wgmma: 9.0a.
 #include "cuda/kernel_table.h"
+#include "kernels/qmatmul/qmatmul_parts.cuh"
 #include "kernels/qmatmul/qmatmul_wgmma.cuh"
 
 namespace k = galvani::kernels::GALVANI_CUDA_NS;
 
 GALVANI_KERNEL_TABLE(
-    qmatmul_wgmma_sm90a,
+    qmatmul_wgmma_sm90a, GALVANI_KERNEL("qmatmul_parts_bf16_sm90a", k::qmatmul_parts<k::bf16>, .threads = 256),
+    GALVANI_KERNEL("qmatmul_parts_f16_sm90a", k::qmatmul_parts<k::f16>, .threads = 256),
     GALVANI_KERNEL("qmatmul_wgmma_q2_bf16_t64_sm90a", (k::qmatmul_wgmma<2, k::bf16, 64>), .threads = 384),
     GALVANI_KERNEL("qmatmul_wgmma_q2_bf16_t128_sm90a", (k::qmatmul_wgmma<2, k::bf16, 128>), .threads = 384),
     GALVANI_KERNEL("qmatmul_wgmma_q2_bf16_t256_sm90a", (k::qmatmul_wgmma<2, k::bf16, 256>), .threads = 384),
