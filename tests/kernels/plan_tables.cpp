@@ -59,6 +59,8 @@ std::set<std::string> kernels_for_measuring() {
           if (!bf16 && tokens < 64) continue;
           if (tokens == 32 && (bits != 4 || scale[0] != 'b')) continue;
           names.insert(fmt::format("qmatmul_stream_q{}_{}_t{}_{}_sm90a", bits, type, tokens, scale));
+          if (bf16 && scale[0] == 'b' && tokens == 64)
+            names.insert(fmt::format("qmatmul_stream_q{}_bf16_t{}_bf16_g64_sm90a", bits, tokens));
         }
     }
   }

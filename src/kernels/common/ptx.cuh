@@ -134,6 +134,19 @@ GALVANI_DEVICE void add_vector(float* to, float4 v) {
   wrong_arch();
 #endif
 }
+/// True in one lane of a converged warp, and the compiler knows it is one: what that lane starts with operands that are
+/// the same in all lanes needs no loop over lanes.
+GALVANI_DEVICE bool elect_one() {
+#if __CUDA_ARCH__ >= 900
+  unsigned one = 0;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(one));
+  return one != 0;
+#else
+  return lane_id() == 0;
+#endif
+}
+/// A value that all lanes of a warp share, told to the compiler.
+GALVANI_DEVICE int warp_uniform(int value) { return __shfl_sync(kFullMask, value, 0); }
 
 /// (a & b) | c and (a & b) ^ c in one instruction.
 template <unsigned kMask>

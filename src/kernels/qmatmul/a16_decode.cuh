@@ -72,29 +72,51 @@ struct A16Codes {
     return static_cast<float>(1 << kBits);
   }
 
+  /// bf16 but for 8 bits: `bare<i>()` is the codes of pair<i>() without the exponent that makes them numbers of their
+  /// own: as subnormal numbers they are code · 2^bare_log2(half), exactly, and without an offset.
+  static constexpr bool kHasBare = kIsBf16 && kBits != 8;
+  static constexpr int bare_log2(int half) { return kTop - (kBits == 2 && half == 0 ? 2 : 0) - 133; }
+
   template <int kPair>
   GALVANI_DEVICE unsigned pair() const {
-    constexpr int kFields = a16_fields(kBits), kWhole = kFields * kBits;
     if constexpr (kBits == 8 && kIsBf16) {
       // 128 + low seven bits, and -128 or -256 by the top bit: their sum, code - 128, is exact.
       const unsigned w = kPair % 2 == 0 ? word[kPair / 2] : word[kPair / 2] >> 8;
       return add2<T>(and_or<0x007f007fu>(w, 0x43004300u), and_xor<0x00800080u>(w, 0xc380c380u));
-    } else if constexpr (kPair < kWhole) {
-      constexpr int kField = kPair % kFields;
-      constexpr bool kBelow = kBits == 2 && kField % 2 == 0;
-      constexpr int kAt = kBelow ? kTop - 2 : (kBits == 8 ? 2 : kTop);
-      const unsigned w = rotate_right<a16_field_at(kBits, kField) - kAt>(word[kPair / kFields]);
-      return and_or<mask(kBits, kAt)>(w, magic(kAt));
-    } else if constexpr (kBits == 6) {
-      constexpr A16Bit kLow = a16_bit(6, kPair, 0, 0), kHigh = a16_bit(6, kPair, 0, 4);
-      const unsigned low = and_or<mask(4, kTop)>(rotate_right<kLow.at - kTop>(word[kLow.word]), magic(kTop));
-      return and_or<mask(2, kTop + 4)>(rotate_right<kHigh.at - kTop - 4>(word[kHigh.word]), low);
     } else {
-      return bits_from<kPair, 0>(magic(kTop));
+      return over<kPair>(magic(at<kPair>()));
     }
+  }
+  template <int kPair>
+  GALVANI_DEVICE unsigned bare() const {
+    return over<kPair>(0);
   }
 
  private:
+  static constexpr int kFields = a16_fields(kBits), kWhole = kFields * kBits;
+
+  /// Where the lowest bit of a pair's codes comes to lie.
+  template <int kPair>
+  static constexpr int at() {
+    if (kPair >= kWhole) return kTop;
+    if (kBits == 2 && kPair % kFields % 2 == 0) return kTop - 2;
+    return kBits == 8 ? 2 : kTop;
+  }
+  /// The codes of a pair over `base`.
+  template <int kPair>
+  GALVANI_DEVICE unsigned over(unsigned base) const {
+    if constexpr (kPair < kWhole) {
+      constexpr int kAt = at<kPair>();
+      const unsigned w = rotate_right<a16_field_at(kBits, kPair % kFields) - kAt>(word[kPair / kFields]);
+      return and_or<mask(kBits, kAt)>(w, base);
+    } else if constexpr (kBits == 6) {
+      constexpr A16Bit kLow = a16_bit(6, kPair, 0, 0), kHigh = a16_bit(6, kPair, 0, 4);
+      const unsigned low = and_or<mask(4, kTop)>(rotate_right<kLow.at - kTop>(word[kLow.word]), base);
+      return and_or<mask(2, kTop + 4)>(rotate_right<kHigh.at - kTop - 4>(word[kHigh.word]), low);
+    } else {
+      return bits_from<kPair, 0>(base);
+    }
+  }
   /// 3 and 5 bits: the last pair, one bit from each word.
   template <int kPair, int kBit>
   GALVANI_DEVICE unsigned bits_from(unsigned sum) const {

@@ -94,7 +94,7 @@ GALVANI_DEVICE void a16_weights(unsigned (&a)[4], const A16Codes<kInstance, T>& 
 
 template <int kInstance, typename T, bool kNative>
 struct A16ScalesFor {
-  using Type = A16WeightScales<T, kNative>;
+  using Type = A16WeightScales<kInstance, T, kNative>;
 };
 template <typename T, bool kNative>
 struct A16ScalesFor<kA16E2M1, T, kNative> {

@@ -184,8 +184,14 @@ struct Case {
 
 constexpr int64_t kWorkspace = kN * kK * 2;
 
-/// Those with scales of another type are for the kernels that have the type in their name.
-constexpr A16Format kFormats[] = {{2},
+/// Those with scales of another type, and in groups of 32, are for the kernels that have them in their name.
+constexpr A16Format kFormats[] = {{2, 32},
+                                  {3, 32},
+                                  {4, 32},
+                                  {5, 32},
+                                  {6, 32},
+                                  {8, 32},
+                                  {2},
                                   {3},
                                   {4},
                                   {5},
@@ -239,7 +245,7 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
         for (const auto& [m, tuning] : launches_of(static_cast<QmatmulCudaArm>(arm))) {
           Case c{format, arithmetic, static_cast<QmatmulCudaArm>(arm), m, tuning, false, {}};
           const bool named = c.arm == QmatmulCudaArm::kStream || kFormats[format].code != A16Code::kAffine;
-          if (kFormats[format].scale != A16Scale::kBF16 && !named) continue;
+          if ((kFormats[format].scale != A16Scale::kBF16 || kFormats[format].group < 64) && !named) continue;
           QmatmulCudaProblem p;
           p.m = m, p.n = kN, p.k = kK, p.format = kFormats[format], p.kind = weight_kind_of(p.format);
           p.arithmetic = arithmetic;

@@ -98,8 +98,11 @@ std::string QmatmulCudaPlan::kernel() const {
   const std::string codes = a16_code_name(format);
   switch (arm) {
     case QmatmulCudaArm::kWgmma: return fmt::format("qmatmul_wgmma_{}_{}_t{}_{}", codes, type, tokens, suffix);
-    case QmatmulCudaArm::kStream:
-      return fmt::format("qmatmul_stream_{}_{}_t{}_{}_{}", codes, type, tokens, scale_name(format.scale), suffix);
+    case QmatmulCudaArm::kStream: {
+      const bool whole = tokens == 64 && a16_subgroups(format.group) == 1 && format.scale == A16Scale::kBF16;
+      return fmt::format("qmatmul_stream_{}_{}_t{}_{}{}_{}", codes, type, tokens, scale_name(format.scale),
+                         whole && arithmetic == Arithmetic::kBF16 ? "_g64" : "", suffix);
+    }
     case QmatmulCudaArm::kExpand: return fmt::format("a16_expand_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kMma: return fmt::format("qmatmul_mma_{}_{}_{}", codes, type, suffix);
     case QmatmulCudaArm::kFewBulk:

@@ -157,7 +157,8 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
     if (!shape.ok) continue;
     if (t.ahead >= 0) shape.args.ahead = t.ahead < shape.args.stages ? t.ahead : shape.args.stages;
     const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
-    const int64_t cost = tiles * shape.args.slice + p.m * shape.args.slice / 4 + (log2 > 0 ? 55 : 0);
+    const int64_t units = tiles * shape.args.slice;
+    const int64_t cost = units + p.m * shape.args.slice / 4 + (log2 > 0 ? 55 + units / 16 : 0);
     if (!best.ok || cost < best_cost) best = shape, best_cost = cost;
   }
   return best;

@@ -133,32 +133,23 @@ GALVANI_DEVICE void few_load_x(const QmatmulFewArgs& a, const FewRange& r, int u
 
 /// kCount units in registers: out += scale · (codes · x) + bias · Σx for the tile's rows g, g + 8 and tokens 2t, 2t
 /// + 1.
-template <int kBits, typename T, int kTiles, int kSub, bool kWide, int kCount>
+template <int kBits, typename T, int kTiles, int kSub, A16Scale kScale, int kCount>
 struct FewBatch {
-  static constexpr int kPairs = a16_word_bytes(kBits), kPairBytes = kWide ? 8 : 4;
+  static constexpr int kPairs = a16_word_bytes(kBits), kPairBytes = a16_pair_bytes(kScale);
   static constexpr int kUnitBytes = kPairs + kA16Rows * kSub * kPairBytes;
 
   A16Codes<kBits, T> codes[kCount];
   A16Scales scales[kCount][kSub];
 
-  template <A16Scale kScale>
-  GALVANI_DEVICE void load_scales(const unsigned char* at, int lane) {
+  GALVANI_DEVICE void load(const unsigned char* at, int lane) {
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) codes[u].load(at + u * kUnitBytes, lane);
 #pragma unroll
     for (int u = 0; u < kCount; ++u)
 #pragma unroll
       for (int s = 0; s < kSub; ++s)
         scales[u][s] =
             a16_scales<kScale>(at + u * kUnitBytes + kPairs + s * kA16Rows * kPairBytes + lane / 4 * 2 * kPairBytes);
-  }
-  GALVANI_DEVICE void load(const unsigned char* at, int scale, int lane) {
-#pragma unroll
-    for (int u = 0; u < kCount; ++u) codes[u].load(at + u * kUnitBytes, lane);
-    if constexpr (kWide)
-      load_scales<A16Scale::kF32>(at, lane);
-    else if (scale == static_cast<int>(A16Scale::kBF16))
-      load_scales<A16Scale::kBF16>(at, lane);
-    else
-      load_scales<A16Scale::kF16>(at, lane);
   }
 
   template <int kStep>
@@ -215,13 +206,15 @@ struct FewBatch {
   }
 };
 
-template <typename T, int kTiles, int kSub, bool kWide, int kCount>
-struct FewBatch<kA16E2M1, T, kTiles, kSub, kWide, kCount> : FewFloatBatch<kA16E2M1, T, kTiles, kSub, kCount> {};
-template <typename T, int kTiles, int kSub, bool kWide, int kCount>
-struct FewBatch<kA16E4M3, T, kTiles, kSub, kWide, kCount> : FewFloatBatch<kA16E4M3, T, kTiles, kSub, kCount> {};
+template <typename T, int kTiles, int kSub, A16Scale kScale, int kCount>
+struct FewBatch<kA16E2M1, T, kTiles, kSub, kScale, kCount> : FewFloatBatch<kA16E2M1, T, kTiles, kSub, kCount> {};
+template <typename T, int kTiles, int kSub, A16Scale kScale, int kCount>
+struct FewBatch<kA16E4M3, T, kTiles, kSub, kScale, kCount> : FewFloatBatch<kA16E4M3, T, kTiles, kSub, kCount> {};
 
 /// A warp's ring of chunks in shared memory.
-template <FewCopy kCopy, int kChunk>
+/// kUniform: `warp` is known to be the warp's (warp_uniform), and all lanes come to fetch: the account is kept in
+/// uniform registers, and one elected lane starts the copy.
+template <FewCopy kCopy, int kChunk, bool kUniform = false>
 struct FewRing {
   const unsigned char* from;  ///< of the next chunk to fetch
   unsigned slots, barriers;   ///< shared addresses of this warp's
@@ -243,16 +236,19 @@ struct FewRing {
         stages(a.stages),
         skip(static_cast<long long>(a.p.units - r.units) * a.p.unit_bytes) {}
 
-  /// Starts the next chunk's copy into slot `to`. The bulk copy is one lane's work: the others keep no account.
+  /// Starts the next chunk's copy into slot `to`. The bulk copy is one lane's work: unless kUniform the others keep no
+  /// account.
   GALVANI_DEVICE void fetch(int to, int lane) {
-    if ((kCopy != FewCopy::kBulk || lane == 0) && left > 0) {
+    if ((kCopy != FewCopy::kBulk || kUniform || lane == 0) && left > 0) {
       --left;
       const bool last = --in_tile == 0;
       const int bytes = last ? last_bytes : chunk_bytes;
       const unsigned shared = slots + to * chunk_bytes;
       if constexpr (kCopy == FewCopy::kBulk) {
-        barrier_arrive_expect(barriers + to * 8, static_cast<unsigned>(bytes));
-        bulk_copy(shared, from, static_cast<unsigned>(bytes), barriers + to * 8);
+        if (!kUniform || elect_one()) {
+          barrier_arrive_expect(barriers + to * 8, static_cast<unsigned>(bytes));
+          bulk_copy(shared, from, static_cast<unsigned>(bytes), barriers + to * 8);
+        }
       } else {
         for (int i = lane * 16; i < bytes; i += kWarp * 16) {
           if constexpr (kCopy == FewCopy::kAsync)
@@ -317,12 +313,12 @@ GALVANI_DEVICE void few_flush(const QmatmulFewArgs& a, const FewRange& r, unsign
     }
 }
 
-template <int kBits, typename T, int kTiles, int kSub, bool kWide, FewCopy kCopy>
-GALVANI_DEVICE void few_walk(const QmatmulFewArgs& a, const FewRange& r, FewRing<kCopy, kFewChunk>& ring,
+template <int kBits, typename T, int kTiles, int kSub, A16Scale kScale, FewCopy kCopy>
+GALVANI_DEVICE void few_walk(const QmatmulFewArgs& a, const FewRange& r, FewRing<kCopy, kFewChunk, true>& ring,
                              unsigned char* smem, int warp, int lane) {
   constexpr int kChunk = kFewChunk, kBatch = kSub * kTiles <= 2 ? few_batch(a16_bits(kBits)) : 1;
-  using Batch = FewBatch<kBits, T, kTiles, kSub, kWide, kBatch>;
-  using One = FewBatch<kBits, T, kTiles, kSub, kWide, 1>;
+  using Batch = FewBatch<kBits, T, kTiles, kSub, kScale, kBatch>;
+  using One = FewBatch<kBits, T, kTiles, kSub, kScale, 1>;
   constexpr int kUnitBytes = Batch::kUnitBytes, kSumStep = kSub * 8 * kTiles;
   const QmatmulArgs& p = a.p;
   unsigned x_base[kTiles];
@@ -352,7 +348,7 @@ GALVANI_DEVICE void few_walk(const QmatmulFewArgs& a, const FewRange& r, FewRing
 #pragma unroll
       for (int u = 0; u < kChunk; u += kBatch) {
         Batch batch;
-        batch.load(at + u * kUnitBytes, p.scale, lane);
+        batch.load(at + u * kUnitBytes, lane);
         if (u + kBatch == kChunk) ring.release(lane);
         batch.multiply(out, x_at, sums);
 #pragma unroll
@@ -365,7 +361,7 @@ GALVANI_DEVICE void few_walk(const QmatmulFewArgs& a, const FewRange& r, FewRing
 #pragma unroll 1
       for (int u = 0; u < last_units; ++u) {
         One one;
-        one.load(at + u * kUnitBytes, p.scale, lane);
+        one.load(at + u * kUnitBytes, lane);
         one.multiply(out, x_at, sums);
 #pragma unroll
         for (int n = 0; n < kTiles; ++n) x_at[n] += kA16Cols * 2;
@@ -421,9 +417,9 @@ template <int kBits, typename T, int kTiles, FewCopy kCopy>
 __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_few(const QmatmulFewArgs a) {
   GALVANI_DYNAMIC_SHARED(unsigned char, smem, 128);
   constexpr bool kBulk = kCopy == FewCopy::kBulk;
-  const int warp = threadIdx.x / kWarp, lane = lane_id();
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / kWarp), lane = lane_id();
   const FewRange r = few_range(a, warp);
-  FewRing<kCopy, kFewChunk> ring(a, r, smem, warp);
+  FewRing<kCopy, kFewChunk, true> ring(a, r, smem, warp);
   if constexpr (kBulk) {
     if (lane < a.stages) {
       barrier_init(ring.barriers + lane * 8, 1);
@@ -440,22 +436,25 @@ __global__ void __launch_bounds__(kFewThreads, 1) qmatmul_few(const QmatmulFewAr
   });
   if constexpr (a16_is_float(kBits)) {
     if (kBits == kA16E4M3 || a.p.subgroups == 2)
-      few_walk<kBits, T, kTiles, 2, false>(a, r, ring, smem, warp, lane);
+      few_walk<kBits, T, kTiles, 2, A16Scale::kE8M0>(a, r, ring, smem, warp, lane);
     else if constexpr (kBits == kA16E2M1)
-      few_walk<kBits, T, kTiles, 4, false>(a, r, ring, smem, warp, lane);
+      few_walk<kBits, T, kTiles, 4, A16Scale::kE5M3>(a, r, ring, smem, warp, lane);
   } else {
-    const auto walk = [&]<bool kWide>() {
+    // The type of the scales is a template argument: asked for in the loop, both 16-bit types were decoded there.
+    const auto walk = [&]<A16Scale kScale>() {
       if (a.p.subgroups == 1)
-        few_walk<kBits, T, kTiles, 1, kWide>(a, r, ring, smem, warp, lane);
+        few_walk<kBits, T, kTiles, 1, kScale>(a, r, ring, smem, warp, lane);
       else if (a.p.subgroups == 2)
-        few_walk<kBits, T, kTiles, 2, kWide>(a, r, ring, smem, warp, lane);
+        few_walk<kBits, T, kTiles, 2, kScale>(a, r, ring, smem, warp, lane);
       else
-        few_walk<kBits, T, kTiles, 4, kWide>(a, r, ring, smem, warp, lane);
+        few_walk<kBits, T, kTiles, 4, kScale>(a, r, ring, smem, warp, lane);
     };
-    if (a.p.scale == static_cast<int>(A16Scale::kF32))
-      walk.template operator()<true>();
+    if (a.p.scale == static_cast<int>(A16Scale::kBF16))
+      walk.template operator()<A16Scale::kBF16>();
+    else if (a.p.scale == static_cast<int>(A16Scale::kF16))
+      walk.template operator()<A16Scale::kF16>();
     else
-      walk.template operator()<false>();
+      walk.template operator()<A16Scale::kF32>();
   }
   __syncthreads();
   few_join_warps<T>(a, r, smem);

@@ -15,7 +15,7 @@ struct FewFloatBatch {
   A16Codes<kInstance, T> codes[kCount];
   float scales[kCount][kSub][2];
 
-  GALVANI_DEVICE void load(const unsigned char* at, int, int lane) {
+  GALVANI_DEVICE void load(const unsigned char* at, int lane) {
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
       codes[u].load(at + u * kUnitBytes, lane);

@@ -47,7 +47,7 @@ GALVANI_DEVICE void mma_load_x(const QmatmulArgs& p, unsigned char* to, int toke
 template <int kStep, int kBits, typename T>
 GALVANI_DEVICE void mma_one(const QmatmulArgs& p, const unsigned char* const (&unit)[kMmaRowTiles],
                             const A16Codes<kBits, T> (&codes)[kMmaRowTiles],
-                            A16WeightScales<T, false> (&scales)[kMmaRowTiles], unsigned x_at,
+                            A16WeightScales<kBits, T, false> (&scales)[kMmaRowTiles], unsigned x_at,
                             float (&acc)[kMmaRowTiles][kMmaTokens / 8][4], int lane) {
   unsigned a[kMmaRowTiles][4];
 #pragma unroll
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kMmaThreads) qmatmul_mma(const QmatmulArgs p) 
 
   float acc[kMmaRowTiles][kMmaTokens / 8][4] = {};
   A16Codes<kBits, T> codes[kMmaRowTiles], next[kMmaRowTiles];
-  A16WeightScales<T, false> scales[kMmaRowTiles];
+  A16WeightScales<kBits, T, false> scales[kMmaRowTiles];
   mma_load_x<T>(p, x_tiles[0], token0, 0);
 #pragma unroll
   for (int r = 0; r < kMmaRowTiles; ++r) next[r].load(rows[r], lane);

@@ -121,8 +121,9 @@ GALVANI_DEVICE StreamRole stream_role(const QmatmulStreamArgs& a, int warp) {
 /// not waited for: ptxas would wait for each (C7513).
 template <int kPair, int kBits, typename T, int kTokens, int kSub, A16Scale kScale, bool kNative>
 GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, const A16Codes<kBits, T>& codes,
-                                      A16WeightScales<T, kNative>& scales, unsigned (&fragments)[2][2][4],
-                                      float (&acc)[kTokens / 2], unsigned long long x, bool mine, int lane) {
+                                      A16WeightScales<kBits, T, kNative, kA16CanBare<kBits, T, kNative>>& scales,
+                                      unsigned (&fragments)[2][2][4], float (&acc)[kTokens / 2], unsigned long long x,
+                                      bool mine, int lane, unsigned& pending) {
   constexpr int kFirst = 2 * kPair, kSecond = kFirst + 1;
   const auto load_scales = [&]<int kStep>() {
     if constexpr (kStep * kSub % 4 == 0)
@@ -130,6 +131,10 @@ GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, 
                   lane);
   };
   wgmma_wait<1>();
+  if constexpr (kPair == 1) {  // all but the first pair's products are done, so the stage before has been read
+    if (pending != 0 && lane == 0) barrier_arrive(pending);
+    pending = 0;
+  }
   // A warp without a row tile multiplies what is there, for a warpgroup multiplies as one; 64 tokens lose by the
   // branch.
   if (kTokens == 64 || mine) {
@@ -145,7 +150,8 @@ GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, 
 }
 
 /// A pass by wgmma. mine: the warp has a row tile of its own.
-template <int kBits, typename T, int kTokens, int kSub, A16Scale kScale>
+/// kPends: a stage is free when the first products of the next are waited for, not at its own end.
+template <int kBits, typename T, int kTokens, int kSub, A16Scale kScale, bool kPends>
 GALVANI_DEVICE void stream_wgmma_pass(const QmatmulStreamArgs& a, const StreamRange& r, const unsigned char* smem,
                                       StreamRing& ring, int tile, bool mine, int part, float (&acc)[kTokens / 2]) {
   constexpr bool kNative = kScale == (kIsBf16Type<T> ? A16Scale::kBF16 : A16Scale::kF16);
@@ -153,29 +159,42 @@ GALVANI_DEVICE void stream_wgmma_pass(const QmatmulStreamArgs& a, const StreamRa
   const int unit_bytes = kSub == 0 ? a.p.unit_bytes : a16_word_bytes(kBits) + kA16Rows * kSub * a16_pair_bytes(kScale);
   const int lane = lane_id();
   unsigned fragments[2][2][4] = {};
-  A16WeightScales<T, kNative> scales;
+  A16WeightScales<kBits, T, kNative, kA16CanBare<kBits, T, kNative>> scales;
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i) acc[i] = 0.0f;
+  unsigned pending = 0;  // kPends: the barrier of a stage whose last products are under way
   for (int i = 0; i < r.count; ++i) {
     const int count = min(a.step, r.units - i * a.step);
     const unsigned char* const x = smem + ring.stage * a.stage_bytes;
     const unsigned char* const w = x + a.step * (kXBytes + tile * unit_bytes);
     barrier_wait(ring.full + ring.stage * 8, ring.phase);
-#pragma unroll 1
+#pragma unroll 2
     for (int u = part; u < count; u += a.parts) {
       const unsigned char* const unit = w + u * unit_bytes;
       A16Codes<kBits, T> codes;
       codes.load(unit, lane);
       const unsigned long long descriptor = wgmma_descriptor(shared_address(x + u * kXBytes));
       stream_wgmma_pair<0, kBits, T, kTokens, kSub, kScale>(unit, a.p.subgroups, codes, scales, fragments, acc,
-                                                            descriptor, mine, lane);
+                                                            descriptor, mine, lane, pending);
       stream_wgmma_pair<1, kBits, T, kTokens, kSub, kScale>(unit, a.p.subgroups, codes, scales, fragments, acc,
-                                                            descriptor, mine, lane);
+                                                            descriptor, mine, lane, pending);
     }
-    wgmma_wait<0>();
-    if (lane == 0) barrier_arrive(ring.empty + ring.stage * 8);
+    if constexpr (kPends) {
+      // Nothing of this stage may be multiplied here, so what the stage before left is settled too.
+      if (pending != 0) wgmma_wait<0>();
+      if (pending != 0 && lane == 0) barrier_arrive(pending);
+      pending = ring.empty + ring.stage * 8;
+    } else {
+      wgmma_wait<0>();
+      if (lane == 0) barrier_arrive(ring.empty + ring.stage * 8);
+    }
     ring.next(a.stages);
   }
+  if constexpr (kPends) {
+    wgmma_wait<0>();
+    if (lane == 0) barrier_arrive(pending);
+  }
+  a16_finish_sums<kA16CanBare<kBits, T, kNative>>(acc);
 }
 
 /// A warp's sums of a row tile to y, or to `part` where others have more of them.
@@ -234,7 +253,9 @@ GALVANI_DEVICE void stream_join(const QmatmulStreamArgs& a, const StreamRange& r
 }
 
 /// x: tensor map of [m, k] with boxes of 64 × kTokens, 128-byte swizzle, zeros outside.
-template <int kBits, typename T, int kTokens, A16Scale kScale>
+/// kGroups: 1 for groups of whole units alone: one loop, so that there are registers to free stages late, and 64 tokens
+/// are spared the scales of every k16 step; 0 for any.
+template <int kBits, typename T, int kTokens, A16Scale kScale, int kGroups = 0>
 __global__ void __launch_bounds__(kStreamThreads, 1)
     qmatmul_stream(const QmatmulStreamArgs a, const __grid_constant__ TensorMap x) {
   GALVANI_DYNAMIC_SHARED(unsigned char, smem, 1024);
@@ -268,7 +289,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       const int tile = min(role.tile, tiles - 1);
       const auto walk = [&]<int kSub>() {
         float acc[kTokens / 2];
-        stream_wgmma_pass<kBits, T, kTokens, kSub, kScale>(a, r, smem, ring, tile, mine, role.part, acc);
+        stream_wgmma_pass<kBits, T, kTokens, kSub, kScale, kTokens == 64>(a, r, smem, ring, tile, mine, role.part, acc);
         if (mine)
           stream_flush<T, kTokens>(a.p,
                                    join ? part + (role.part * a.pass_tiles + role.tile) * kTokens * kA16Rows : nullptr,
@@ -276,8 +297,8 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       };
       // ptxas gives every loop with wgmma registers of its own: scales are a template argument, and 64 tokens have one
       // loop for every group, or it would run out of them and wait for each product (C7512).
-      if constexpr (kTokens > 32) {
-        walk.template operator()<0>();
+      if constexpr (kTokens > 32 || kGroups == 1) {
+        walk.template operator()<kGroups>();
       } else {
         if (a.p.subgroups == 1)
           walk.template operator()<1>();

@@ -67,6 +67,9 @@ unsigned and_xor(unsigned a, unsigned c) {
   return (a & kMask) ^ c;
 }
 
+inline bool elect_one() { return lane_id() == 0; }
+inline int warp_uniform(int value) { return __shfl_sync(kFullMask, value, 0); }
+
 /// a · b + c of each half, rounded once.
 template <typename T>
 unsigned fma2(unsigned a, unsigned b, unsigned c) {
