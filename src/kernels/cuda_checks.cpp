@@ -40,6 +40,7 @@ std::span<const KernelCheck> kernel_checks() {
          return Names{"sample_copy_sm70", "sample_edit_sm70", "sample_pick_sm70", "sample_scan_sm70"};
        },
        check_sampling},
+      {"step", checked_step, check_step},
   };
   return kChecks;
 }

@@ -22,10 +22,13 @@ Result<std::vector<KernelVerdict>> check_qmatmul(cuda::CudaDevice& device, uint6
 Result<std::vector<KernelVerdict>> check_rope(cuda::CudaDevice& device, uint64_t seed);
 /// Tokens of the f64 distribution at the same u, and their log-probabilities.
 Result<std::vector<KernelVerdict>> check_sampling(cuda::CudaDevice& device, uint64_t seed);
+/// A layer as phases of one kernel, on all multiprocessors and on few.
+Result<std::vector<KernelVerdict>> check_step(cuda::CudaDevice& device, uint64_t seed);
 
 /// Kernels that those with several compare on such a part.
 std::vector<std::string> checked_a16_pack(const DeviceCaps& caps);
 std::vector<std::string> checked_attention(const DeviceCaps& caps);
 std::vector<std::string> checked_qmatmul(const DeviceCaps& caps);
+std::vector<std::string> checked_step(const DeviceCaps& caps);
 
 }  // namespace galvani::kernels

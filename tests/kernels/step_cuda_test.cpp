@@ -1,0 +1,27 @@
+// Doctor's comparison of the kernel that runs a whole decode step, in a test: all phases against f64. The emulated GPU
+// runs few blocks at once, so that it gets as many multiprocessors as make the segments of a kv head two.
+#include <cstdlib>
+
+#include "kernels/cuda_testing.h"
+#include "kernels/op_checks.h"
+
+namespace galvani::kernels {
+namespace {
+
+[[maybe_unused]] const int kFewMultiprocessors = setenv("GALVANI_EMULATED_SMS", "5", 0);
+
+using CudaSmallStep = OnGpu;
+
+TEST_F(CudaSmallStep, AgreesWithF64AndWithItself) {
+  if (!device->caps().has(Feature::kBulkCopy)) GTEST_SKIP() << "no bulk copies here (from 9.0 on)";
+  const uint64_t seed = fresh_seed();
+  const auto verdicts = check_step(*device, seed);
+  ASSERT_TRUE(verdicts.has_value()) << verdicts.error().message;
+  EXPECT_GE(verdicts->size(), 4u);
+  for (const KernelVerdict& verdict : *verdicts)
+    EXPECT_TRUE(verdict.ok()) << verdict.kernel << ": " << verdict.worst << " times its bound; " << verdict.note
+                              << "; seed " << seed;
+}
+
+}  // namespace
+}  // namespace galvani::kernels
