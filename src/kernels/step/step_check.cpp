@@ -461,12 +461,13 @@ Result<KernelVerdict> check_layer(CheckRig& rig, Layer& l, const DeviceCaps& cap
   return verdict;
 }
 
-/// All multiprocessors, of which most have no more than a row tile of such a layer; and few, which share tiles out over
-/// their warps.
+/// All multiprocessors, of which most have no more than a row tile of such a layer; few, which share tiles out over
+/// their warps; and one, whose warps have several tiles each and whose keys are one segment.
 std::vector<int> grids(const DeviceCaps& caps) {
-  constexpr int kFew = 5;
-  if (caps.sms <= kFew) return {caps.sms};
-  return {caps.sms, kFew};
+  std::vector<int> blocks = {caps.sms};
+  for (const int few : {5, 1})
+    if (few < caps.sms) blocks.push_back(few);
+  return blocks;
 }
 
 }  // namespace
