@@ -150,7 +150,8 @@ GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, 
 }
 
 /// A pass by wgmma. mine: the warp has a row tile of its own.
-/// kPends: a stage is free when the first products of the next are waited for, not at its own end.
+/// kPends: a stage is free when the first products of the next are waited for, not at its own end. 64 tokens have three
+/// stages and gain by it; the two of 16 and 32 tokens lose.
 template <int kBits, typename T, int kTokens, int kSub, A16Scale kScale, bool kPends>
 GALVANI_DEVICE void stream_wgmma_pass(const QmatmulStreamArgs& a, const StreamRange& r, const unsigned char* smem,
                                       StreamRing& ring, int tile, bool mine, int part, float (&acc)[kTokens / 2]) {
@@ -253,8 +254,7 @@ GALVANI_DEVICE void stream_join(const QmatmulStreamArgs& a, const StreamRange& r
 }
 
 /// x: tensor map of [m, k] with boxes of 64 × kTokens, 128-byte swizzle, zeros outside.
-/// kGroups: 1 for groups of whole units alone: one loop, so that there are registers to free stages late, and 64 tokens
-/// are spared the scales of every k16 step; 0 for any.
+/// kGroups: 1 for groups of whole units alone, which spares 64 tokens the scales of every k16 step; 0 for any.
 template <int kBits, typename T, int kTokens, A16Scale kScale, int kGroups = 0>
 __global__ void __launch_bounds__(kStreamThreads, 1)
     qmatmul_stream(const QmatmulStreamArgs a, const __grid_constant__ TensorMap x) {
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       };
       // ptxas gives every loop with wgmma registers of its own: scales are a template argument, and 64 tokens have one
       // loop for every group, or it would run out of them and wait for each product (C7512).
-      if constexpr (kTokens > 32 || kGroups == 1) {
+      if constexpr (kTokens > 32) {
         walk.template operator()<kGroups>();
       } else {
         if (a.p.subgroups == 1)
