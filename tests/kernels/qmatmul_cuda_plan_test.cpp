@@ -239,8 +239,8 @@ TEST(QmatmulCudaPlan, ResultsLeaveByVectorsWhereTheyCan) {
   EXPECT_EQ(qmatmul_cuda_plan(h200, p).wgmma.end, WgmmaEnd::kSingle);
   p.n = 4096, p.m = 8;
   EXPECT_FALSE(qmatmul_cuda_plan(h200, p).adds_cheaply());
-  p = problem(256, 5120, 17408, Arithmetic::kBF16);  // in clusters, which add up in another way
-  EXPECT_GT(qmatmul_cuda_plan(h200, p).cluster, 1);
+  p = problem(256, 5120, 17408, Arithmetic::kBF16);  // in parts, which another kernel adds up
+  EXPECT_GT(qmatmul_cuda_plan(h200, p).wgmma.splits, 1);
   EXPECT_FALSE(qmatmul_cuda_plan(h200, p).adds_cheaply());
 }
 

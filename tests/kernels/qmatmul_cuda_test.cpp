@@ -132,11 +132,14 @@ TEST_F(QmatmulCudaTest, RowsAreIndependentAndRunsRepeatBitForBit) {
 }
 
 TEST_F(QmatmulCudaTest, AddsToWhatIsThere) {
-  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{96, 256}, {196, 64}, {198, 64}}) {
+  for (const auto& [n, k, parts] :
+       {std::tuple<int64_t, int64_t, int>{96, 256, -1}, {196, 64, -1}, {198, 64, -1}, {198, 1088, 2}, {96, 1088, 3}}) {
     const MemoryMatrix source = matrix(n, k, 4, 64, DType::kBF16);
     const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
     for (QmatmulCudaArm arm : kArms) {
       const int64_t m = qmatmul_cuda_is_few(arm) ? 5 : 33;
+      product->options().tuning = {};
+      if (arm == QmatmulCudaArm::kWgmma) product->options().tuning.wgmma_splits = parts;
       if (!can(arm, w, m, Arithmetic::kBF16)) continue;
       const std::vector<float> x = random_x(m * k, Arithmetic::kBF16), plain = run(w, x, m, Arithmetic::kBF16);
       std::vector<uint16_t> hx;
@@ -153,8 +156,12 @@ TEST_F(QmatmulCudaTest, AddsToWhatIsThere) {
       ASSERT_TRUE(stream->synchronize());
       for (size_t i = 0; i < plain.size(); ++i)
         ASSERT_NEAR(after[i], before[i] + plain[i], 1e-6 * (1 + std::fabs(after[i]))) << qmatmul_cuda_arm_name(arm);
+      if (arm == QmatmulCudaArm::kWgmma && parts > 0) {
+        EXPECT_EQ(last_plan.wgmma.splits, parts);
+      }
     }
   }
+  product->options().tuning = {};
 }
 
 /// Small enough for compute-sanitizer too. Columns that end inside a unit.

@@ -84,9 +84,7 @@ struct QmatmulCudaPlan {
   std::string kernel() const;        ///< its name in the kernel tables
   std::string parts_kernel() const;  ///< kWgmma with splits: what adds them
   /// Whether y += costs about what y = does, so that nobody should add later.
-  bool adds_cheaply() const {
-    return arm == QmatmulCudaArm::kWgmma && (wgmma.end == WgmmaEnd::kVectors || wgmma.splits > 1);
-  }
+  bool adds_cheaply() const { return arm == QmatmulCudaArm::kWgmma && wgmma.end == WgmmaEnd::kVectors; }
   A16Format format;
   Arithmetic arithmetic = Arithmetic::kBF16;
 };
