@@ -30,7 +30,7 @@ constexpr void step_share(StepProduct& p, int blocks, bool paired) {
 constexpr const char* step_refusal(const StepProduct& p) {
   if (p.k % (kFewChunk * kA16Cols) != 0) return "columns are no multiple of 256";
   if (p.input == StepInput::kNormed && p.k > kStepMostHidden) return "a normed row of more than 8192 elements";
-  if (p.pair > 0 && p.n % (2 * kA16Rows) != 0) return "gate and up rows are no multiple of 16";
+  if (p.output == StepOutput::kGated && p.n % (2 * kA16Rows) != 0) return "gate and up rows are no multiple of 16";
   const long long tiles = (p.tiles + (p.tiles_rest > 0)) * (p.pair > 0 ? 2ll : 1ll);
   if (tiles * p.chunks * p.chunks >= 0x100000000ll || tiles * p.chunks * kStepWarps >= 0x7fffffffll)
     return "more weights than a block can number";
