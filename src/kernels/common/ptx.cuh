@@ -148,6 +148,12 @@ GALVANI_DEVICE bool elect_one() {
 /// A value that all lanes of a warp share, told to the compiler.
 GALVANI_DEVICE int warp_uniform(int value) { return __shfl_sync(kFullMask, value, 0); }
 
+/// The same value, kept in a register: what special registers give is computed again in loops otherwise.
+GALVANI_DEVICE unsigned kept(unsigned value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 /// (a & b) | c and (a & b) ^ c in one instruction.
 template <unsigned kMask>
 GALVANI_DEVICE unsigned and_or(unsigned a, unsigned c) {

@@ -135,9 +135,8 @@ GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, 
     if (pending != 0 && lane == 0) barrier_arrive(pending);
     pending = 0;
   }
-  // A warp without a row tile multiplies what is there, for a warpgroup multiplies as one; 64 tokens lose by the
-  // branch.
-  if (kTokens == 64 || mine) {
+  // Where weights take many instructions, warps without a row tile leave them; elsewhere the branch costs more.
+  if (kTokens == 64 || kA16CanBare<kBits, T, kNative> || mine) {
     load_scales.template operator()<kFirst>();
     a16_weights<kFirst>(fragments[kPair][0], codes, scales);
     load_scales.template operator()<kSecond>();
@@ -149,7 +148,8 @@ GALVANI_DEVICE void stream_wgmma_pair(const unsigned char* unit, int subgroups, 
   wgmma_commit();
 }
 
-/// A pass by wgmma. mine: the warp has a row tile of its own.
+/// A pass by wgmma. mine: the warp has a row tile of its own; one that has none multiplies what is there, for a
+/// warpgroup multiplies as one.
 /// kPends: a stage is free when the first products of the next are waited for, not at its own end. 64 tokens have three
 /// stages and gain by it; the two of 16 and 32 tokens lose.
 template <int kBits, typename T, int kTokens, int kSub, A16Scale kScale, bool kPends>
@@ -157,8 +157,12 @@ GALVANI_DEVICE void stream_wgmma_pass(const QmatmulStreamArgs& a, const StreamRa
                                       StreamRing& ring, int tile, bool mine, int part, float (&acc)[kTokens / 2]) {
   constexpr bool kNative = kScale == (kIsBf16Type<T> ? A16Scale::kBF16 : A16Scale::kF16);
   constexpr int kXBytes = kTokens * 128;
+  // What more registers than these have would spill.
+  constexpr bool kKeeps = kTokens == 16 && kBits == 4 && kNative;
+  constexpr int kAtOnce = kKeeps ? 4 : 2;
   const int unit_bytes = kSub == 0 ? a.p.unit_bytes : a16_word_bytes(kBits) + kA16Rows * kSub * a16_pair_bytes(kScale);
-  const int lane = lane_id();
+  const int lane = kKeeps ? static_cast<int>(kept(static_cast<unsigned>(lane_id()))) : lane_id();
+  const unsigned base = kKeeps ? kept(shared_address(smem)) : shared_address(smem);
   unsigned fragments[2][2][4] = {};
   A16WeightScales<kBits, T, kNative, kA16CanBare<kBits, T, kNative>> scales;
 #pragma unroll
@@ -169,12 +173,13 @@ GALVANI_DEVICE void stream_wgmma_pass(const QmatmulStreamArgs& a, const StreamRa
     const unsigned char* const x = smem + ring.stage * a.stage_bytes;
     const unsigned char* const w = x + a.step * (kXBytes + tile * unit_bytes);
     barrier_wait(ring.full + ring.stage * 8, ring.phase);
-#pragma unroll 2
+#pragma unroll kAtOnce
     for (int u = part; u < count; u += a.parts) {
       const unsigned char* const unit = w + u * unit_bytes;
       A16Codes<kBits, T> codes;
       codes.load(unit, lane);
-      const unsigned long long descriptor = wgmma_descriptor(shared_address(x + u * kXBytes));
+      const unsigned long long descriptor =
+          wgmma_descriptor(base + static_cast<unsigned>(ring.stage * a.stage_bytes + u * kXBytes));
       stream_wgmma_pair<0, kBits, T, kTokens, kSub, kScale>(unit, a.p.subgroups, codes, scales, fragments, acc,
                                                             descriptor, mine, lane, pending);
       stream_wgmma_pair<1, kBits, T, kTokens, kSub, kScale>(unit, a.p.subgroups, codes, scales, fragments, acc,

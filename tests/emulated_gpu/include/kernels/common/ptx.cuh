@@ -67,6 +67,7 @@ unsigned and_xor(unsigned a, unsigned c) {
   return (a & kMask) ^ c;
 }
 
+inline unsigned kept(unsigned value) { return value; }
 inline bool elect_one() { return lane_id() == 0; }
 inline int warp_uniform(int value) { return __shfl_sync(kFullMask, value, 0); }
 
