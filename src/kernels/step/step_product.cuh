@@ -2,6 +2,7 @@
 // A product of a decode step: the walk of qmatmul_one.cuh over a ring that another warp fills.
 #include "kernels/common/gate.cuh"
 #include "kernels/common/grid.cuh"
+#include "kernels/common/store.cuh"
 #include "kernels/qmatmul/qmatmul_one.cuh"
 #include "kernels/step/step_cuda_args.h"
 
