@@ -178,10 +178,10 @@ TEST(StepPlan, TheLayoutFitsAndNothingOverlaps) {
 // The goals are for these: four bits in groups of 64 on a part with 227 KiB.
 TEST(StepPlan, AllTheseModelsFitAnH200) {
   const Part* h200 = find_part("h200");
-  for (const Shape& shape : kShapes) {
-    const StepLayout layout = step_layout(needs_of(shape, kFormats[0], h200->caps.sms), h200->caps.smem_optin);
-    EXPECT_TRUE(layout.ok) << shape.name;
-    EXPECT_GE(layout.args.stages, 3) << shape.name << ": two slots a warp lose time (kernels/step/README.md)";
+  for (const Shape& model : kShapes) {
+    const StepLayout layout = step_layout(needs_of(model, kFormats[0], h200->caps.sms), h200->caps.smem_optin);
+    EXPECT_TRUE(layout.ok) << model.name;
+    EXPECT_GE(layout.args.stages, 3) << model.name << ": two slots a warp lose time (kernels/step/README.md)";
   }
 }
 
