@@ -129,7 +129,6 @@ void CudaOps::launch_phases() {
 // At the end of a step that was only looked at.
 Status CudaOps::end_one_kernel() {
   OneKernel& one = *one_kernel_;
-  one.decided = looked_ = true;
   const char* reason = one.refusal != nullptr ? one.refusal : one.program.refusal();
   if (reason != nullptr) {
     if (choice_.step == StepArm::kOneKernel)
@@ -139,6 +138,7 @@ Status CudaOps::end_one_kernel() {
     GALVANI_TRY(one.phases, cuda::DeviceBuffer::allocate(*device_, one.program.bytes(), "phases of a step"));
     one.on = true;
   }
+  one.decided = looked_ = true;  // not after an error: the next step is looked at again
   one.program.clear();
   return {};
 }

@@ -16,6 +16,12 @@
 
 namespace galvani::kernels {
 
+/// x as a 16-bit type has it, by way of f32.
+inline float round_as(double x, StoreType type) {
+  const auto f = static_cast<float>(x);
+  return type == StoreType::kF16 ? f16_to_f32(f32_to_f16(f)) : bf16_to_f32(f32_to_bf16(f));
+}
+
 class CheckRig {
  public:
   static Result<CheckRig> create(cuda::CudaDevice& device, uint64_t seed) {

@@ -76,24 +76,6 @@ GALVANI_DEVICE void registers_down() {
 #endif
 }
 
-/// True in one lane, the same each time; all lanes of the warp call it. What only that lane does needs no loop over
-/// lanes where an instruction takes uniform registers (bulk copies).
-GALVANI_DEVICE bool elect_lane() {
-  unsigned elected = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "elect.sync _|p, 0xffffffff;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}"
-      : "=r"(elected));
-#else
-  wrong_arch();
-#endif
-  return elected != 0;
-}
-
 /// x, of which the compiler does not know that it is the same in every turn of a loop: what follows from it is computed
 /// again each time instead of kept in registers.
 GALVANI_DEVICE unsigned not_hoisted(unsigned x) {

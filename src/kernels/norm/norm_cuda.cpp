@@ -8,10 +8,6 @@
 namespace galvani::kernels {
 namespace {
 
-bool aligned(const void* address, int bytes) {
-  return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) == 0;
-}
-
 /// Whether rms_norm_many takes it.
 bool many_takes(const NormArgs& args) {
   return args.add == nullptr && args.gather == nullptr && args.normalise && args.out != nullptr &&

@@ -89,10 +89,6 @@ float group_value(const quant::AffineView& view, const std::byte* values, size_t
   return view.scale_dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-float round_as(float x, StoreType type) {
-  return type == StoreType::kF16 ? f16_to_f32(f32_to_f16(x)) : bf16_to_f32(f32_to_bf16(x));
-}
-
 /// What a weight may be off by where it is rounded to 16 bits: kernels form scale · code + bias in one rounding, the
 /// reference in two, so that within two units of f32 of a tie the two may round apart. All columns of a group with one
 /// code share a value, hence a tie too.

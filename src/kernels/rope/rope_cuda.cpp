@@ -12,10 +12,6 @@ constexpr int kWarps = 4;       // rope_cuda.cuh's kQkvWarps
 constexpr int kManyHeads = 6;   // of a warp of qkv_finish_many
 constexpr int kManyRows = 128;  // from which that is faster
 bool dependent(cuda::Stream& stream) { return stream.device().caps().has(Feature::kDependentLaunch); }
-bool aligned(const void* address, int bytes) {
-  return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) == 0;
-}
-
 /// Whether qkv_finish_many takes it: every head by vectors, one of four elements a lane.
 bool many_takes(const QkvArgs& args) {
   const int dim = args.kv.k_dim, vector = 4 * store_bytes(args.type);

@@ -55,10 +55,6 @@ bool fits(const DeviceCaps& caps, const Kind& kind) {
   return step_layout(needs, caps.smem_optin).ok;
 }
 
-float round_as(double x, StoreType type) {
-  const auto f = static_cast<float>(x);
-  return type == StoreType::kF16 ? f16_to_f32(f32_to_f16(f)) : bf16_to_f32(f32_to_bf16(f));
-}
 /// What rounding may make of `off` where x is near a tie.
 double round_slack(double x, double off, StoreType type) {
   return std::fabs(double{round_as(x + off, type)} - double{round_as(x - off, type)});

@@ -9,6 +9,16 @@ const char* step_kernel_name(int bits, Arithmetic arithmetic) {
   return arithmetic == Arithmetic::kBF16 ? "decode_step_q4_bf16_sm90" : "decode_step_q4_f16_sm90";
 }
 
+const char* StepProgram::append(StepNeeds needs, const StepPhase& phase) {
+  ++needs.phases;
+  // Before the first product nobody knows how long a slot is.
+  if (needs.chunk_bytes > 0 && !step_layout(needs, caps_.smem_optin).ok)
+    return "x or attention and two slots a warp do not fit this part's shared memory";
+  needs_ = needs;
+  phases_.push_back(phase);
+  return nullptr;
+}
+
 const char* StepProgram::product(const CudaMatrix& w, StepProduct product) {
   if (!caps_.has(Feature::kBulkCopy)) return "bulk copies into shared memory are missing (from 9.0 on)";
   if (w.format.code != A16Code::kAffine) return "codes are not affine";
@@ -24,22 +34,19 @@ const char* StepProgram::product(const CudaMatrix& w, StepProduct product) {
   if (const char* reason = step_refusal(product)) return reason;
   StepNeeds needs = needs_;
   step_need(needs, product);
-  ++needs.phases;
-  if (!step_layout(needs, caps_.smem_optin).ok) return "x and two slots a warp do not fit this part's shared memory";
+  StepPhase phase;
+  phase.kind = StepKind::kProduct;
+  phase.product = product;
+  if (const char* reason = append(needs, phase)) return reason;
+  bits_ = w.format.bits;
   // The norm that a phase begins with comes from memory each step: the last product before it asks for it.
   if (product.input == StepInput::kNormed && product.norm_w != nullptr)
-    for (auto before = phases_.rbegin(); before != phases_.rend(); ++before) {
+    for (auto before = phases_.rbegin() + 1; before != phases_.rend(); ++before) {
       if (before->kind != StepKind::kProduct) continue;
       before->next_norm = product.norm_w;
       before->next_norm_bytes = product.k * 4;
       break;
     }
-  bits_ = w.format.bits;
-  needs_ = needs;
-  StepPhase phase;
-  phase.kind = StepKind::kProduct;
-  phase.product = product;
-  phases_.push_back(phase);
   return nullptr;
 }
 
@@ -55,15 +62,10 @@ const char* StepProgram::attention(const StepAttention& attention) {
   if (attention.qkv.rope != nullptr && 2 * attention.qkv.rope_pairs != kv.k_dim) return "rope on a part of a head";
   StepNeeds needs = needs_;
   needs.attention = step_max(needs.attention, step_attention_bytes(heads, kv.kv_heads, kv.k_dim));
-  ++needs.phases;
-  if (bits_ != 0 && !step_layout(needs, caps_.smem_optin).ok)
-    return "attention and two slots a warp do not fit this part's shared memory";
-  needs_ = needs;
   StepPhase phase;
   phase.kind = StepKind::kAttention;
   phase.attention = attention;
-  phases_.push_back(phase);
-  return nullptr;
+  return append(needs, phase);
 }
 
 void StepProgram::clear() {

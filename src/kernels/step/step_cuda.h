@@ -45,6 +45,8 @@ class StepProgram {
 
  private:
   StepLayout layout() const;
+  /// Null, or why the phases with this one do not fit.
+  const char* append(StepNeeds needs, const StepPhase& phase);
 
   DeviceCaps caps_;
   Arithmetic arithmetic_;

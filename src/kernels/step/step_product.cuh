@@ -89,7 +89,7 @@ struct StepRing {
       state.from = run.from + static_cast<long long>(begin) * run.chunk_bytes + (begin >= run.half ? run.jump : 0);
     }
     --state.left;
-    if (elect_lane()) {
+    if (elect_one()) {
       barrier_arrive_expect(its_barrier, static_cast<unsigned>(state.chunk_bytes));
       bulk_copy(shared_address(smem) + to, state.from, static_cast<unsigned>(state.chunk_bytes), its_barrier);
     }

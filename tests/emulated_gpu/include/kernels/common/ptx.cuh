@@ -34,7 +34,6 @@ void registers_down() {
 #endif
 }
 inline void prefetch_l2(const void*) {}
-inline bool elect_lane() { return lane_id() == 0; }
 inline unsigned not_hoisted(unsigned x) { return x; }
 inline void named_barrier(int id, int threads) { emulated::barrier(id, threads); }
 inline void named_barrier_arrive(int id, int threads) { emulated::barrier_arrive(id, threads); }
