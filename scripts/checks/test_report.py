@@ -24,15 +24,17 @@ def read_cases(path):
             status, output = "skipped", ":0: Skipped\ndisabled in its name\n[  SKIPPED ]"
         else:
             status = "failed"
+            output += f"\nafter {float(case.get('time') or 0):.0f} s"  # ctest's file does not say when it was the limit
         yield case.get("name"), status, output
 
 
 def report(cases, ctest_log):
     """Returns (lines, ok)."""
-    lines, counts, skips, silent = [], defaultdict(int), defaultdict(list), []
+    lines, counts, skips, silent, failed = [], defaultdict(int), defaultdict(list), [], []
     for name, status, output in cases:
         counts[status] += 1
         if status == "failed":
+            failed.append(name)
             lines += [f"---- failed: {name}"] + ["  | " + line for line in output.splitlines()[-25:]]
         if status == "skipped":
             match = SKIP.search(output)
@@ -48,7 +50,10 @@ def report(cases, ctest_log):
     executed = counts["passed"] + counts["failed"]
     if executed == 0:
         lines.append("No test was executed, which counts as a failure")
-    lines.append(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    # The last line goes into every verdict above, which is often all that is left of a run: it has the names.
+    names = ", ".join(failed[:5]) + (f" and {len(failed) - 5} more" if len(failed) > 5 else "")
+    named = f" ({names})" if failed else ""
+    lines.append(f"{counts['passed']} passed, {counts['failed']} failed{named}, {counts['skipped']} skipped")
     return lines, executed > 0 and counts["failed"] == 0 and not silent
 
 

@@ -312,30 +312,38 @@ TEST(Eval, PerplexityRefusesWhatItCannotScore) {
                {"has a vocabulary of 256", "of 128", "only checkpoints of one model"});
 }
 
-/// The trained models: Hugging Face's own perplexity of the same windows, and mlx's of its 4-bit copies.
-TEST(Eval, TrainedModelsHaveTheirPerplexity) {
+/// A trained model and the perplexity of its first 32 windows, which mlx and Hugging Face both scored (all 256 would
+/// take minutes): Hugging Face's own, and mlx's of its 4-bit copies.
+struct Trained {
+  const char *name, *model, *ids;
+  double ppl;
+};
+constexpr Trained kTrained[] = {
+    {"moe", "models/trained-moe", "models/trained-moe", 16.1810},
+    {"hybrid", "models/trained-hybrid", "models/trained-hybrid", 15.4815},
+    {"moe_4_64", "mlx/trained-moe-4-64-affine", "models/trained-moe", 16.630980592445127},
+    {"hybrid_4_64", "mlx/trained-hybrid-4-64-affine", "models/trained-hybrid", 15.92894939252931}};
+
+/// A test for each model: under sanitizers, on a slow machine, one alone may take two minutes.
+class TrainedEval : public testing::TestWithParam<Trained> {};
+
+TEST_P(TrainedEval, HasItsPerplexity) {
   const char* root = std::getenv("GALVANI_FIXTURES");
   if (root == nullptr) GTEST_SKIP() << "GALVANI_FIXTURES names no folder with the large fixtures";
-  // The first 32 windows, which mlx and Hugging Face both scored; all 256 are a matter of minutes here.
-  struct Case {
-    const char *model, *ids;
-    double ppl;
-  };
-  for (const Case& c : {Case{"models/trained-moe", "models/trained-moe", 16.1810},
-                        Case{"models/trained-hybrid", "models/trained-hybrid", 15.4815},
-                        Case{"mlx/trained-moe-4-64-affine", "models/trained-moe", 16.630980592445127},
-                        Case{"mlx/trained-hybrid-4-64-affine", "models/trained-hybrid", 15.92894939252931}}) {
-    const Outcome outcome =
-        run({"eval", "-m", fs::path(root) / c.model, "--ids", fs::path(root) / c.ids / "heldout_ids.npy", "--windows",
-             "32", "--act", "f32", "--kv", "f32", "--json", "-"},
-            {.limit = std::chrono::seconds(550)});
-    ASSERT_EQ(outcome.code, 0) << c.model << outcome.err;
-    const auto json = nlohmann::json::parse(outcome.out);
-    EXPECT_NEAR(json["ppl"].get<double>(), c.ppl, 5e-4 * c.ppl) << c.model;
-    EXPECT_EQ(json["tokens"], 32 * 512);
-    EXPECT_EQ(json.contains("experts"), std::string(c.model).find("moe") != std::string::npos) << c.model;
-  }
+  const Trained& c = GetParam();
+  const Outcome outcome =
+      run({"eval", "-m", fs::path(root) / c.model, "--ids", fs::path(root) / c.ids / "heldout_ids.npy", "--windows",
+           "32", "--act", "f32", "--kv", "f32", "--json", "-"},
+          {.limit = std::chrono::seconds(550)});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_NEAR(json["ppl"].get<double>(), c.ppl, 5e-4 * c.ppl);
+  EXPECT_EQ(json["tokens"], 32 * 512);
+  EXPECT_EQ(json.contains("experts"), std::string(c.model).find("moe") != std::string::npos);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, TrainedEval, testing::ValuesIn(kTrained),
+                         [](const auto& model) { return std::string(model.param.name); });
 
 }  // namespace
 }  // namespace galvani::cli

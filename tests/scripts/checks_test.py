@@ -150,7 +150,11 @@ class Report(unittest.TestCase):
         self.assertFalse(self.report(("A.b", "skipped", self.SKIPPED))[1])
 
     def test_failures_and_silent_skips_fail(self):
-        self.assertFalse(self.report(("A.a", "passed", ""), ("A.b", "failed", "wrong"))[1])
+        text, ok = self.report(("A.a", "passed", ""), ("A.b", "failed", "wrong"))
+        self.assertFalse(ok)
+        self.assertTrue(text.endswith("\n1 passed, 1 failed (A.b), 0 skipped"), text)
+        text, ok = self.report(*((f"A.{i}", "failed", "") for i in range(7)))
+        self.assertTrue(text.endswith("7 failed (A.0, A.1, A.2, A.3, A.4 and 2 more), 0 skipped"), text)
         text, ok = self.report(("A.a", "passed", ""), ("A.b", "skipped", "a.cpp:4: Skipped\n\n[  SKIPPED ] A.b\n"))
         self.assertFalse(ok)
         self.assertIn("skipped without saying why: A.b", text)
