@@ -83,6 +83,18 @@ GALVANI_DEVICE void mma_m16n8k16<f16>(float (&c)[4], const unsigned (&a)[4], con
   mma_m16n8k16_f16(c, a, b);
 }
 
+/// c += a·b, signed bytes, 32-bit sums; fragments of m16n8k32, a register four elements side by side along k: A a0 =
+/// row g, k 4t…4t+3; a1 = row g+8; a2, a3 = k + 16; B b0 = k 4t…4t+3, column g; b1 = k + 16; C as above. From 8.0.
+GALVANI_DEVICE void mma_m16n8k32_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  wrong_arch();
+#endif
+}
+
 /// Transposes the warp's 8×8 matrix of 16-bit elements (row = lane / 4, columns 2·(lane % 4) and the next). From 7.5.
 GALVANI_DEVICE unsigned transpose8x8(unsigned x) {
   unsigned y = 0;

@@ -24,7 +24,7 @@ GALVANI_DEVICE void step_fetch_phase(const StepArgs& s, int index, unsigned char
   cp_async_commit();
 }
 
-template <int kBits, typename T, int kChunk>
+template <typename T>
 __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_constant__ StepArgs s) {
   GALVANI_DYNAMIC_SHARED(unsigned char, smem, 128);
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = lane_id();
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
     if (s.phases[i].kind == StepKind::kProduct) run = step_run(s.phases[i].product);
     reinterpret_cast<StepRun*>(smem + s.run_at)[i] = run;
   }
-  for (int i = static_cast<int>(threadIdx.x); i < few_zero_bytes(kChunk) / 4; i += kStepThreads)
+  for (int i = static_cast<int>(threadIdx.x); i < kStepZeroBytes / 4; i += kStepThreads)
     reinterpret_cast<unsigned*>(smem + s.zero_at)[i] = 0;
   cp_async_wait<0>();
   __syncthreads();
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
     step_fetch_phase(s, i + 1, smem);
     if (phase.kind == StepKind::kProduct) {
       if (threadIdx.x == kStepThreads - 1 && phase.next_norm != nullptr) step_prefetch(phase);
-      step_product<kBits, T, kChunk>(s, phase.product, smem, warp, lane, target);
+      step_product<T>(s, phase.product, smem, warp, lane, target);
     } else if (phase.attention.qkv.kv.k_dim == 64) {
       step_attention<T, 64>(phase.attention, smem + s.x_at, s.arrived, target);
     } else {

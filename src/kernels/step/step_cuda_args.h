@@ -65,6 +65,10 @@ constexpr int kStepMostKvHeads = 128;
 constexpr int kStepMostGroup = 8;      ///< query heads a kv head
 constexpr int kStepMostHidden = 8192;  ///< a normed row: two pieces of eight a thread
 
+/// Bytes of x a column, of a subgroup's sum and unit, and of the zeros that stand in for another's x (step_walk.cuh).
+constexpr int kStepColumnBytes = 3, kStepSumBytes = 8;
+constexpr int kStepZeroBytes = kFewChunk * kA16Cols * kStepColumnBytes;
+
 /// A block's weights of one product: `chunks` chunks one after the other, from `half` on `jump` bytes further.
 struct alignas(16) StepRun {
   const unsigned char* from;

@@ -55,19 +55,19 @@ constexpr StepLayout step_layout(const StepNeeds& needs, int smem_limit) {
   StepLayout layout;
   StepArgs& a = layout.args;
   const auto align = [](int x) { return (x + 127) / 128 * 128; };
-  const int x = align(needs.columns * 2), sums = align(needs.sums * 4), red = kStepWarps * 2 * kA16Rows * 4,
-            part = align(needs.rows * 4);
+  const int x = align(needs.columns * kStepColumnBytes), sums = align(needs.sums * kStepSumBytes),
+            red = kStepWarps * 2 * kA16Rows * 4, part = align(needs.rows * 4);
   const int squares = kStepWarps * 4 + 4;  // and the norm's factor
   const int scratch = align(step_max(x + sums + red + part + squares, needs.attention));
   const int phases = 2 * kStepPhaseBytes,
             runs = needs.phases * static_cast<int>(sizeof(StepRun)) + kStepWarps * kStepRingBytes;
-  const int fixed = few_zero_bytes(kFewChunk) + scratch + align(phases + runs);
+  const int fixed = kStepZeroBytes + scratch + align(phases + runs);
   a.slot_bytes = (needs.chunk_bytes + 15) / 16 * 16;
   a.stages = (smem_limit - fixed) / (kStepWarps * (a.slot_bytes + 8));
   if (a.stages > kStepMostStages) a.stages = kStepMostStages;
   if (a.stages < 2) return layout;
   a.zero_at = align(kStepWarps * a.stages * a.slot_bytes);
-  a.x_at = a.zero_at + few_zero_bytes(kFewChunk);
+  a.x_at = a.zero_at + kStepZeroBytes;
   a.sum_at = a.x_at + x;
   a.red_at = a.sum_at + sums;
   a.part_at = a.red_at + red;

@@ -1,10 +1,11 @@
 #pragma once
-// A product of a decode step: the walk of qmatmul_one.cuh over a ring that another warp fills.
+// A product of a decode step: x as digits, the walk over the rings, the ends.
 #include "kernels/common/gate.cuh"
 #include "kernels/common/grid.cuh"
 #include "kernels/common/store.cuh"
-#include "kernels/qmatmul/qmatmul_one.cuh"
+#include "kernels/qmatmul/qmatmul_few.cuh"
 #include "kernels/step/step_cuda_args.h"
+#include "kernels/step/step_walk.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
@@ -99,7 +100,7 @@ struct StepRing {
     barrier_wait(barrier, static_cast<unsigned>(state.parity));
     return offset;
   }
-  GALVANI_DEVICE void release(int) {
+  GALVANI_DEVICE void release() {
     __syncwarp();
     fetch(offset, barrier);
     const bool wraps = ++state.slot == s.stages;
@@ -123,23 +124,55 @@ struct StepPieces {
   }
 };
 
-/// A piece of x and the sum of its subgroup.
-template <typename T>
-GALVANI_DEVICE void step_put_x(const StepArgs& s, unsigned char* smem, const uint4& v, int piece, bool here, int log2) {
-  float sum = few_sum_8<T>(v);
-  sum += __shfl_xor_sync(kFullMask, sum, 1);
-  if (log2 >= 2) sum += __shfl_xor_sync(kFullMask, sum, 2);
-  if (log2 == 3) sum += __shfl_xor_sync(kFullMask, sum, 4);
-  if (!here) return;
-  *reinterpret_cast<uint4*>(smem + s.x_at + piece * 16) = v;
-  if ((piece & ((1 << log2) - 1)) == 0) reinterpret_cast<float*>(smem + s.sum_at)[piece >> log2] = sum;
+/// The three digits of four elements, a byte each, signed: high, middle, low. inverse: 1 / u.
+GALVANI_DEVICE void step_digits(float a, float b, float c, float d, float inverse, unsigned (&digits)[3]) {
+  // x / u as an integer in the low bits, over 2^22 + 2^15 + 2^7: so no digit borrows from the next.
+  constexpr float kMagic = 12582912.0f + 32896.0f;
+  const unsigned i = __float_as_uint(fmaf(a, inverse, kMagic)), j = __float_as_uint(fmaf(b, inverse, kMagic)),
+                 k = __float_as_uint(fmaf(c, inverse, kMagic)), l = __float_as_uint(fmaf(d, inverse, kMagic));
+  const unsigned ij = __byte_perm(i, j, 0x5140), kl = __byte_perm(k, l, 0x5140);
+  const unsigned high = __byte_perm(__byte_perm(i, j, 0x0062), __byte_perm(k, l, 0x0062), 0x5410);
+  digits[0] = (high + 0x40404040u) ^ 0x80808080u;
+  digits[1] = __byte_perm(ij, kl, 0x7632) ^ 0x80808080u;
+  digits[2] = __byte_perm(ij, kl, 0x5410) ^ 0x80808080u;
 }
 
-/// x and the sums of its subgroups. Ends with a barrier.
+/// A piece of x, as digits, and the sum and unit of its subgroup. v: elements 4i…4i+3 of its sixteen, i = piece % 2,
+/// and those eight further on. A thread of no piece has zeros.
+GALVANI_DEVICE void step_put_x(const StepArgs& s, unsigned char* smem, const float (&v)[8], int piece, int log2) {
+  float sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+  float most = fmaxf(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3]))),
+                     fmaxf(fmaxf(fabsf(v[4]), fabsf(v[5])), fmaxf(fabsf(v[6]), fabsf(v[7]))));
+  const auto join = [&](int lanes) {
+    sum += __shfl_xor_sync(kFullMask, sum, lanes);
+    most = fmaxf(most, __shfl_xor_sync(kFullMask, most, lanes));
+  };
+  join(1);
+  if (log2 >= 2) join(2);
+  if (log2 == 3) join(4);
+  if (piece < 0) return;
+  // u = 2^(E - 20), E being the largest's exponent: below 2^21 of it. Infinity and NaN are in the sum.
+  const unsigned exponent = max(__float_as_uint(most) & 0x7f800000u, 25u << 23);
+  const float inverse = __uint_as_float((274u << 23) - exponent);
+  unsigned first[3], second[3];
+  step_digits(v[0], v[4], v[1], v[5], inverse, first);
+  step_digits(v[2], v[6], v[3], v[7], inverse, second);
+  unsigned char* const to = smem + s.x_at + piece / 8 * kStepUnitX + piece % 8 * 8;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) *reinterpret_cast<uint2*>(to + i * kStepPlane) = make_uint2(first[i], second[i]);
+  if ((piece & ((1 << log2) - 1)) == 0)
+    reinterpret_cast<StepSum*>(smem + s.sum_at)[piece >> log2] = {sum, __uint_as_float(exponent - (23u << 23))};
+}
+
+/// Lanes of a subgroup, eight elements each: 8, 4 or 2, as a power of two.
+GALVANI_DEVICE int step_subgroup_log2(const StepProduct& p) { return p.subgroups == 1 ? 3 : p.subgroups == 2 ? 2 : 1; }
+
+/// x in shared memory. Ends with a barrier.
 template <typename T>
-GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, unsigned char* smem) {
+GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, unsigned char* smem, int lane) {
   const StepPieces piece(p);
-  const int log2 = p.subgroups == 1 ? 3 : p.subgroups == 2 ? 2 : 1;  // lanes of a subgroup: 8, 4 or 2
+  const int log2 = step_subgroup_log2(p);
+  const bool second = (lane & 1) != 0;
   const T* const x = static_cast<const T*>(p.x);
   constexpr int kBatch = 4;
   for (int base = 0; base * kStepThreads < piece.count; base += kBatch) {
@@ -154,7 +187,12 @@ GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, unsigne
 #pragma unroll
     for (int u = 0; u < kBatch; ++u) {
       if ((base + u) * kStepThreads >= piece.count) break;
-      step_put_x<T>(s, smem, v[u], at[u], at[u] >= 0, log2);
+      // Two lanes have sixteen elements, eight each; they want the first and the second halves of both eights.
+      const unsigned give[2] = {second ? v[u].x : v[u].z, second ? v[u].y : v[u].w};
+      const unsigned take[2] = {__shfl_xor_sync(kFullMask, give[0], 1), __shfl_xor_sync(kFullMask, give[1], 1)};
+      const float2 a = unpack2<T>(second ? take[0] : v[u].x), b = unpack2<T>(second ? take[1] : v[u].y),
+                   c = unpack2<T>(second ? v[u].z : take[0]), d = unpack2<T>(second ? v[u].w : take[1]);
+      step_put_x(s, smem, {a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}, at[u], log2);
     }
   }
   __syncthreads();
@@ -167,6 +205,9 @@ GALVANI_DEVICE float step_norm_inverse(const StepArgs& s, const StepProduct& p, 
   return 1.0f / sqrtf(total / static_cast<float>(p.k) + p.eps);
 }
 
+/// Where the first four of a piece's elements are in the row; the others are eight further on.
+GALVANI_DEVICE int step_piece_at(int piece) { return piece / 2 * 16 + piece % 2 * 4; }
+
 /// A norm's weights for a thread's pieces of x, asked for while the grid waits.
 struct StepNormWeights {
   float4 w[4];
@@ -176,27 +217,28 @@ struct StepNormWeights {
     for (int u = 0; u < 2; ++u) {
       w[2 * u] = w[2 * u + 1] = make_float4(1, 1, 1, 1);
       if (p.norm_w == nullptr || piece(u) < 0) continue;
-      const float4* const from = reinterpret_cast<const float4*>(p.norm_w + piece(u) * 8);
-      w[2 * u] = load_early(from), w[2 * u + 1] = load_early(from + 1);
+      const float4* const from = reinterpret_cast<const float4*>(p.norm_w + step_piece_at(piece(u)));
+      w[2 * u] = load_early(from), w[2 * u + 1] = load_early(from + 2);
     }
   }
 };
 
-/// The same of x · w of norm(x), x being f32; its last factor is left to the finished sums, which step_norm_inverse has
-/// it for: so nothing waits for the sum of squares. f16 could overflow without it and has it here.
+/// The same of x · w of norm(x), x being f32, rounded to T; its last factor is left to the finished sums, which
+/// step_norm_inverse has it for: so nothing waits for the sum of squares. f16 could overflow without it and has it
+/// here.
 template <typename T>
 GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, const StepNormWeights& weights,
                                      unsigned char* smem, int warp, int lane) {
   const StepPieces piece(p);
-  const int log2 = p.subgroups == 1 ? 3 : p.subgroups == 2 ? 2 : 1;
+  const int log2 = step_subgroup_log2(p);
   const float* const x = static_cast<const float*>(p.x);
   float4 v[4];
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
     v[2 * u] = v[2 * u + 1] = make_float4(0, 0, 0, 0);
     if (piece(u) < 0) continue;
-    const float4* const from = reinterpret_cast<const float4*>(x + piece(u) * 8);
-    v[2 * u] = __ldcg(from), v[2 * u + 1] = __ldcg(from + 1);
+    const float4* const from = reinterpret_cast<const float4*>(x + step_piece_at(piece(u)));
+    v[2 * u] = __ldcg(from), v[2 * u + 1] = __ldcg(from + 2);
   }
   // Not while the grid waits: an addition would wait for the loads, and the wait for the addition.
   const float one = p.plus_one && p.norm_w != nullptr ? 1.0f : 0.0f;
@@ -214,11 +256,11 @@ GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, co
   for (int u = 0; u < 2; ++u) {
     if (u * kStepThreads >= piece.count) break;
     const float4 a = v[2 * u], b = v[2 * u + 1], wa = weights.w[2 * u], wb = weights.w[2 * u + 1];
-    const uint4 y = {pack2<T>(a.x * inverse * (wa.x + one), a.y * inverse * (wa.y + one)),
-                     pack2<T>(a.z * inverse * (wa.z + one), a.w * inverse * (wa.w + one)),
-                     pack2<T>(b.x * inverse * (wb.x + one), b.y * inverse * (wb.y + one)),
-                     pack2<T>(b.z * inverse * (wb.z + one), b.w * inverse * (wb.w + one))};
-    step_put_x<T>(s, smem, y, piece(u), piece(u) >= 0, log2);
+    const float2 y0 = unpack2<T>(pack2<T>(a.x * inverse * (wa.x + one), a.y * inverse * (wa.y + one))),
+                 y1 = unpack2<T>(pack2<T>(a.z * inverse * (wa.z + one), a.w * inverse * (wa.w + one))),
+                 y2 = unpack2<T>(pack2<T>(b.x * inverse * (wb.x + one), b.y * inverse * (wb.y + one))),
+                 y3 = unpack2<T>(pack2<T>(b.z * inverse * (wb.z + one), b.w * inverse * (wb.w + one)));
+    step_put_x(s, smem, {y0.x, y0.y, y1.x, y1.y, y2.x, y2.y, y3.x, y3.y}, piece(u), log2);
   }
   __syncthreads();
 }
@@ -273,6 +315,39 @@ GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const u
   }
 }
 
+/// The warp's part of the block's chunks. Where a row tile is all its own, the tile's sums are finished; else they are
+/// a part, of its first tile or of another.
+template <int kSub, A16Scale kScale>
+GALVANI_DEVICE void step_walk(const StepArgs& s, const FewRange& r, StepRing& ring, unsigned char* smem, int warp,
+                              int lane) {
+  using Chunk = StepChunk<kSub, kScale>;
+  const typename Chunk::Lane l = Chunk::place(shared_address(smem + s.x_at), shared_address(smem + s.zero_at), lane);
+  const StepSum* const sum_base = reinterpret_cast<const StepSum*>(smem + s.sum_at) + lane % 4;
+  int left = r.end - r.begin, chunk = r.first_chunk;
+  for (int tile = r.first; left > 0; ++tile, chunk = 0) {
+    const int here = min(left, r.chunks - chunk);
+    left -= here;
+    unsigned x = l.x + static_cast<unsigned>(chunk * Chunk::kUnits * kStepUnitX);
+    const StepSum* sums = sum_base + chunk * Chunk::kSubgroups;
+    float out[2] = {};
+    for (int i = 0; i < here; ++i) {
+      Chunk::add_all(smem + ring.wait(), x, sums, l, lane, out);
+      ring.release();
+      x += Chunk::kUnits * kStepUnitX;
+      sums += Chunk::kSubgroups;
+    }
+    // Over the lanes of a row.
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      out[h] += __shfl_xor_sync(kFullMask, out[h], 1);
+      out[h] += __shfl_xor_sync(kFullMask, out[h], 2);
+    }
+    float* to = reinterpret_cast<float*>(smem + s.red_at) + (2 * warp + (tile == r.first ? 0 : 1)) * kA16Rows;
+    if (chunk == 0 && here == r.chunks) to = reinterpret_cast<float*>(smem + s.part_at) + tile * kA16Rows;
+    if (lane % 4 < 2) to[lane / 4 + lane % 4 * 8] = lane % 4 == 0 ? out[0] : out[1];
+  }
+}
+
 /// Until `target` blocks have arrived; all threads.
 GALVANI_DEVICE void step_wait(const unsigned* arrived, unsigned target) {
   if (threadIdx.x == 0) {
@@ -282,7 +357,7 @@ GALVANI_DEVICE void step_wait(const unsigned* arrived, unsigned target) {
   __syncthreads();
 }
 
-template <int kBits, typename T, int kChunk>
+template <typename T>
 GALVANI_DEVICE void step_product(const StepArgs& s, const StepProduct& p, unsigned char* smem, int warp, int lane,
                                  unsigned target) {
   const StepTiles tiles(p);
@@ -301,24 +376,20 @@ GALVANI_DEVICE void step_product(const StepArgs& s, const StepProduct& p, unsign
     step_load_normed<T>(s, p, weights, smem, warp, lane);
   } else {
     step_wait(s.arrived, target);
-    step_load_x<T>(s, p, smem);
+    step_load_x<T>(s, p, smem, lane);
   }
   // One warp has the norm's factor ready when the sums are finished.
   if (kIsBf16Type<T> && p.input == StepInput::kNormed && warp == kStepWarps - 1) {
     const float inverse = step_norm_inverse(s, p, smem, lane);
     if (lane == 0) reinterpret_cast<float*>(smem + s.square_at)[kStepWarps] = inverse;
   }
-  QmatmulFewArgs a;
-  a.x_at = s.x_at, a.zero_at = s.zero_at, a.sum_at = s.sum_at, a.red_at = s.red_at, a.part_at = s.part_at;
-  a.split_log2 = 1;  // all sums to shared memory
-  a.p.m = 1;
   const auto walk = [&]<A16Scale kScale>() {
     if (p.subgroups == 1)
-      one_walk<kBits, T, 1, kScale, kChunk>(a, r, ring, smem, smem, warp, lane);
+      step_walk<1, kScale>(s, r, ring, smem, warp, lane);
     else if (p.subgroups == 2)
-      one_walk<kBits, T, 2, kScale, kChunk>(a, r, ring, smem, smem, warp, lane);
+      step_walk<2, kScale>(s, r, ring, smem, warp, lane);
     else
-      one_walk<kBits, T, 4, kScale, kChunk>(a, r, ring, smem, smem, warp, lane);
+      step_walk<4, kScale>(s, r, ring, smem, warp, lane);
   };
   if (p.scale == static_cast<int>(A16Scale::kBF16))
     walk.template operator()<A16Scale::kBF16>();

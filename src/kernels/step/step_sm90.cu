@@ -4,6 +4,5 @@
 
 namespace k = galvani::kernels::GALVANI_CUDA_NS;
 
-GALVANI_KERNEL_TABLE(step_sm90,
-                     GALVANI_KERNEL("decode_step_q4_bf16_sm90", (k::decode_step<4, k::bf16, 4>), .threads = 512),
-                     GALVANI_KERNEL("decode_step_q4_f16_sm90", (k::decode_step<4, k::f16, 4>), .threads = 512))
+GALVANI_KERNEL_TABLE(step_sm90, GALVANI_KERNEL("decode_step_q4_bf16_sm90", (k::decode_step<k::bf16>), .threads = 512),
+                     GALVANI_KERNEL("decode_step_q4_f16_sm90", (k::decode_step<k::f16>), .threads = 512))

@@ -90,6 +90,38 @@ inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], const unsign
   mma_m16n8k16<f16>(c, a, b);
 }
 
+struct EmulatedMmaBytes {
+  int* c;
+  const unsigned *a, *b;
+};
+inline void mma_m16n8k32_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if __CUDA_ARCH__ < 800
+  wrong_arch();
+#endif
+  EmulatedMmaBytes mine{c, a, b};
+  emulated::collective(kFullMask, "mma", &mine, [](void* const* lanes, unsigned mask) {
+    if (mask != kFullMask) emulated::fault("mma: not all lanes of the warp are there");
+    int a[16][32], b[32][8], c[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto& in = *static_cast<EmulatedMmaBytes*>(lanes[lane]);
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; ++i) {
+        for (int r = 0; r < 4; ++r)
+          a[g + r % 2 * 8][4 * t + i + r / 2 * 16] = static_cast<signed char>(in.a[r] >> 8 * i);
+        for (int r = 0; r < 2; ++r) b[4 * t + i + r * 16][g] = static_cast<signed char>(in.b[r] >> 8 * i);
+        c[g + i / 2 * 8][2 * t + i % 2] = in.c[i];
+      }
+    }
+    for (int row = 0; row < 16; ++row)
+      for (int k = 0; k < 32; ++k)
+        for (int col = 0; col < 8; ++col) c[row][col] += a[row][k] * b[k][col];
+    for (int lane = 0; lane < 32; ++lane) {
+      auto& out = *static_cast<EmulatedMmaBytes*>(lanes[lane]);
+      for (int i = 0; i < 4; ++i) out.c[i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+    }
+  });
+}
+
 inline unsigned transpose8x8(unsigned x) {
 #if __CUDA_ARCH__ < 750
   wrong_arch();
