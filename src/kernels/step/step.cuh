@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
   __syncthreads();
   {
     StepRing ring(s, smem, warp, true);
-    for (int i = 0; i < s.stages; ++i) ring.fetch(ring.offset + i * s.slot_bytes, ring.barrier + i * 8);
+    for (int i = 0; i < s.stages; ++i) ring.fetch(i);
     ring.save();
   }
   for (int i = 0; i < s.count; ++i) {

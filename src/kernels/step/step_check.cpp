@@ -62,7 +62,7 @@ double round_slack(double x, double off, StoreType type) {
 double tiny(StoreType type) { return type == StoreType::kF16 ? 0x1p-25 : 1e-37; }
 
 struct Matrix {
-  std::vector<double> weights;  ///< [rows, cols], scale · code + bias exactly
+  std::vector<double> weights, codes;  ///< [rows, cols], scale · code + bias and |scale · code|, exactly
   CudaMatrix packed;
 };
 
@@ -90,13 +90,13 @@ Result<Matrix> make_matrix(CheckRig& rig, int64_t rows, int64_t cols, const A16F
     }
   }
   Matrix m;
-  m.weights.resize(static_cast<size_t>(rows * cols));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) {
       const auto group = static_cast<size_t>(r * view.groups() + c / view.group);
-      m.weights[static_cast<size_t>(r * cols + c)] =
-          double{pairs[0][group]} * quant::affine_code(view.codes + r * view.row_code_bytes(), format.bits, c) +
-          double{pairs[1][group]};
+      const double product =
+          double{pairs[0][group]} * quant::affine_code(view.codes + r * view.row_code_bytes(), format.bits, c);
+      m.weights.push_back(product + double{pairs[1][group]});
+      m.codes.push_back(std::fabs(product));
     }
   m.packed.rows = rows, m.packed.cols = cols, m.packed.format = format;
   std::vector<std::byte> bytes(static_cast<size_t>(m.packed.packed_bytes()));
@@ -131,6 +131,8 @@ Result<Layer> make_layer(CheckRig& rig, const Kind& kind, StoreType type) {
   GALVANI_TRY(l.down, make_matrix(rig, kHidden, kInner, kind.down));
   const auto dim = static_cast<size_t>(kind.dim);
   l.x = rig.normal(kHidden);
+  // As in real models: a few elements that dwarf the rest of their group, whose digits they coarsen.
+  for (int i = 0; i < 3; ++i) l.x[rig.random()() % kHidden] *= 3000;
   for (auto& w : l.norm) w = rig.normal(kHidden);
   for (auto& w : l.head_norm) w = rig.normal(dim);
   l.bias = rig.normal(static_cast<size_t>(kind.width()));
@@ -295,17 +297,33 @@ Input normed(const Layer& l, const std::vector<float>& x, const std::vector<floa
   return in;
 }
 
+/// What an element may be off by as three digits of its subgroup: half of their unit, nothing where it is a multiple.
+std::vector<double> digit_slack(const std::vector<double>& x, int group) {
+  const auto size = static_cast<size_t>(std::min(group, kA16Cols));
+  std::vector<double> slack;
+  for (size_t i = 0; i < x.size(); ++i) {
+    double most = 0;
+    for (size_t j = 0; j < size; ++j) most = std::max(most, std::fabs(x[i / size * size + j]));
+    const double unit = most > 0 ? std::exp2(std::ilogb(most) - 20) : 1;
+    slack.push_back(std::fmod(x[i], unit) == 0 ? 0 : 0.5 * unit);
+  }
+  return slack;
+}
+
 /// f64 products and what a result may be off by: 1.05·u·|y| + 4·max(1, √K/16)·2^−24·Σ|w·x| as in the products' own
-/// check, and of a normed row the roundings of 1 / rms (sums of squares, root, quotient, factor: below 24u).
+/// check, what the digits of x leave out of the codes' products (the biases meet x itself), and of a normed row the
+/// roundings of 1 / rms (sums of squares, root, quotient, factor: below 24u).
 std::vector<Sum> products(const Matrix& m, const Input& in) {
   const size_t cols = in.x.size();
   const double factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(cols)) / 16) * kUnit;
+  const std::vector<double> digits = digit_slack(in.x, m.packed.format.group);
   std::vector<Sum> sums;
   for (size_t r = 0; r < m.weights.size() / cols; ++r) {
     double sum = 0, size = 0, slack = 0;
     for (size_t c = 0; c < cols; ++c) {
       const double w = m.weights[r * cols + c];
       sum += w * in.x[c], size += std::fabs(w * in.x[c]), slack += std::fabs(w) * in.slack[c];
+      slack += m.codes[r * cols + c] * digits[c];
     }
     const double y = sum * in.factor;
     sums.push_back(

@@ -61,8 +61,6 @@ struct StepRing {
   unsigned char* smem;
   int warp;
   StepRingState state;
-  int offset;              ///< of the slot to read next
-  unsigned barrier;        ///< its barrier
   int first;               ///< offset of slot 0
   unsigned first_barrier;  ///< its barrier
   GALVANI_DEVICE StepRingState* place() const { return reinterpret_cast<StepRingState*>(smem + s.ring_at) + warp; }
@@ -72,15 +70,15 @@ struct StepRing {
     if (!begins) state = *place();
     first = warp * s.stages * s.slot_bytes;
     first_barrier = shared_address(smem + s.barrier_at) + warp * s.stages * 8;
-    offset = first + state.slot * s.slot_bytes;
-    barrier = first_barrier + state.slot * 8;
   }
+  GALVANI_DEVICE int offset(int slot) const { return first + slot * s.slot_bytes; }
+  GALVANI_DEVICE unsigned barrier(int slot) const { return first_barrier + static_cast<unsigned>(slot) * 8; }
   GALVANI_DEVICE void save() {
     __syncwarp();
     *place() = state;
   }
   /// Asks for the next chunk. All lanes keep account: a lane of its own would have its registers copied for each.
-  GALVANI_DEVICE void fetch(int to, unsigned its_barrier) {
+  GALVANI_DEVICE void fetch(int slot) {
     while (state.left == 0) {
       if (state.next == s.count) return;
       const StepRun run = reinterpret_cast<const StepRun*>(smem + s.run_at)[state.next++];
@@ -91,21 +89,20 @@ struct StepRing {
     }
     --state.left;
     if (elect_one()) {
-      barrier_arrive_expect(its_barrier, static_cast<unsigned>(state.chunk_bytes));
-      bulk_copy(shared_address(smem) + to, state.from, static_cast<unsigned>(state.chunk_bytes), its_barrier);
+      barrier_arrive_expect(barrier(slot), static_cast<unsigned>(state.chunk_bytes));
+      bulk_copy(shared_address(smem) + offset(slot), state.from, static_cast<unsigned>(state.chunk_bytes),
+                barrier(slot));
     }
     state.from += state.chunk_bytes;
   }
   GALVANI_DEVICE int wait() {
-    barrier_wait(barrier, static_cast<unsigned>(state.parity));
-    return offset;
+    barrier_wait(barrier(state.slot), static_cast<unsigned>(state.parity));
+    return offset(state.slot);
   }
   GALVANI_DEVICE void release() {
     __syncwarp();
-    fetch(offset, barrier);
+    fetch(state.slot);
     const bool wraps = ++state.slot == s.stages;
-    offset = wraps ? first : offset + s.slot_bytes;
-    barrier = wraps ? first_barrier : barrier + 8;
     state.slot = wraps ? 0 : state.slot;
     state.parity ^= wraps ? 1 : 0;
   }

@@ -36,16 +36,17 @@ struct StepChunk {
 
   /// What a lane needs to know of its place; the same for every chunk.
   struct Lane {
-    unsigned x, zero;  ///< ldmatrix addresses: of the chunk's first unit where the column is its subgroup's, else
-    int key;           ///< the subgroup of the set whose column this lane addresses, less what its sixteen adds
-    int pair;          ///< of its own subgroup's pair in the first set
+    unsigned x, zero;           ///< ldmatrix addresses: of x's first unit, and of the zeros
+    unsigned picks[kSetUnits];  ///< 1 where the column that this lane addresses belongs to its sixteen of a set's unit
+    int pair;                   ///< of its own subgroup's pair in the first set
   };
   GALVANI_DEVICE static Lane place(unsigned x, unsigned zero, int lane) {
     const int sixteen = lane / 8, column = lane % 8, own = lane % 4;
     Lane l;
     l.x = x + sixteen * 16 + column % 2 * kStepPlane;
     l.zero = zero + (sixteen + 1) % 4 * 16;  // another bank
-    l.key = column / 2 - sixteen * kSub / 4;
+#pragma unroll
+    for (int i = 0; i < kSetUnits; ++i) l.picks[i] = kept(column / 2 == i * kSub + sixteen * kSub / 4 ? 1 : 0);
     l.pair = own / kSub * kUnitBytes + kWords + (own % kSub * 8 + lane / 4) * 2 * kPairBytes;
     return l;
   }
@@ -59,7 +60,8 @@ struct StepChunk {
     for (int i = 0; i < kSetUnits; ++i) {
       const int unit = kSet * kSetUnits + i;
       const uint4 words = *reinterpret_cast<const uint4*>(at + unit * kUnitBytes + lane * 16);
-      const unsigned from = (l.key == i * kSub ? x : l.zero) + unit * kStepUnitX;
+      // A multiplication, since the pipe of comparisons and selections is the one that codes keep busy.
+      const unsigned from = l.zero + l.picks[i] * (x - l.zero) + unit * kStepUnitX;
       unsigned b[4], b_low[4];
       ldmatrix_x4(b, from);
       ldmatrix_x4(b_low, from + 2 * kStepPlane);
