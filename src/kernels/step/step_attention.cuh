@@ -248,13 +248,18 @@ GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratc
                 lane);
       if (key0 + kStepRound <= last) page = load_early(blocks + (key0 + kStepRound) / attn::kPage);
     };
-    if (reads && part == 0) {
-      const int in = key0 % attn::kPage * D;
-      for (int i = lane; i < 16 * D * 2 / 128; i += kWarp) {
-        prefetch_l2(k_base + page * (args.kv.k_page_stride / 2) + in + i * 64);
-        prefetch_l2(v_base + page * (args.kv.v_page_stride / 2) + in + i * 64);
-      }
-    }
+    // Keys of the steps before come from memory: the first rounds' are in the L2 by the time they are wanted, and each
+    // round asks for the one after the next. A lane a line of 128 bytes: D / 64 warps, or one, have keys and values.
+    const auto ask = [&](int from) {
+      if (from > last || part >= D / 64) return;
+      constexpr int kLines = 16 * D / 64;
+      const bool values = D == 128 ? part == 1 : lane >= kLines;
+      const char* const page =
+          (values ? args.kv.v : args.kv.k) +
+          load_early(blocks + from / attn::kPage) * (values ? args.kv.v_page_stride : args.kv.k_page_stride);
+      prefetch_l2(page + ((kv_head * attn::kPage + from % attn::kPage) * D + lane % kLines * 64) * 2);
+    };
+    if (!waited) ask(key0), ask(key0 + kStepRound);
     if (!waited) step_wait(arrived, target), waited = true;
     step_qkv<T, D>(args, kv_head, group, segment == segments.count - 1, position, heads, warp);
     __syncthreads();
@@ -263,6 +268,7 @@ GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratc
       attn::load_queries(state, heads, group, lane);
       for (; key0 <= last; key0 += kStepRound) {
         load();
+        ask(key0 + 2 * kStepRound);
         if (args.append && key0 + 15 >= position)
           keys.put(position - key0, heads + group * D, heads + (group + 1) * D + 64 * part, lane);
         keys.hide(key0, first, last, lane);
