@@ -54,8 +54,7 @@ struct alignas(16) StepRingState {
 };
 static_assert(sizeof(StepRingState) == kStepRingBytes);
 
-/// A warp's ring of chunks in shared memory, filled through all products of the step as slots become free: what
-/// one_walk asks of a ring.
+/// A warp's ring of chunks in shared memory, filled through all products of the step as slots become free.
 struct StepRing {
   const StepArgs& s;
   unsigned char* smem;
