@@ -1,4 +1,5 @@
-"""Tests that cannot fail for a good reason: no assertion at all, or assertions about shapes only.
+"""Tests that cannot fail for a good reason: no assertion at all, or assertions about shapes only; and suites that need a
+GPU without Cuda in their names, by which scripts/gpu-gate and scripts/test-emulated choose.
 
 usage: test_lint.py [ROOT]
 A test that calls a function or lambda which asserts, defined in its own file or in a header of tests/, asserts.
@@ -13,6 +14,9 @@ HEAD = re.compile(r"^(TEST|TEST_F|TEST_P|TYPED_TEST)\s*\(\s*(\w+)\s*,\s*(\w+)\s*
 ASSERTION = re.compile(r"\b(EXPECT|ASSERT)_\w+\s*\(|\bADD_FAILURE\b|\bFAIL\s*\(\)|\bGTEST_FAIL")
 # A function or lambda definition: its name, up to the brace that opens its body.
 DEFINITION = re.compile(r"\b(\w+)\s*(?:=\s*\[[^\]]*\]\s*)?\([^;{}]*\)\s*(?:const\s*|noexcept\s*|->[^;{}]*)*\{")
+# How a fixture skips where there is no driver.
+NEEDS_GPU = re.compile(r"GTEST_SKIP\(\) << state\.message|GALVANI_NEEDS_HOPPER\(\)")
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 SHAPE = re.compile(r"\bshape\b|\bshape\s*\(|\brank\s*\(|\.ndim\b|\bdims\b")
 
 
@@ -50,8 +54,16 @@ def calls(body, names):
     return any(word in names for word in re.findall(r"\b(\w+)\s*(?:<[^;()]*>\s*)?\(", body))
 
 
-def check_file(path, shared):
-    text = common.strip(common.read(path))
+def needs_gpu(path, text, gpu_headers):
+    return bool(NEEDS_GPU.search(text)) or any(
+        header in gpu_headers for name in INCLUDE.findall(text)
+        for header in (f"tests/{name}", os.path.join(os.path.dirname(path), name)))
+
+
+def check_file(path, shared, gpu_headers):
+    whole = common.read(path)
+    text = common.strip(whole)
+    on_gpu = needs_gpu(path, whole, gpu_headers)
     helpers = asserting_helpers(text, shared)
     problems, count = [], 0
     for head in HEAD.finditer(text):
@@ -62,6 +74,8 @@ def check_file(path, shared):
         # ASSERT_TRUE(result) << error is a precondition, not what a test is about.
         substance = [a for a in found if not re.match(r"ASSERT_(TRUE|NE)\s*\(\s*\w+(\.has_value\(\))?\s*\)", a)]
         helper = calls(body, helpers)
+        if on_gpu and head.group(1) != "TEST" and "Cuda" not in head.group(2):
+            problems.append(f"{where} needs a GPU; without Cuda in the suite's name no script runs it on one")
         if not found and not helper:
             problems.append(f"{where} asserts nothing")
         elif substance and not helper and all(SHAPE.search(a) for a in substance) and "shape" not in path:
@@ -72,12 +86,14 @@ def check_file(path, shared):
 def main():
     os.chdir(sys.argv[1] if len(sys.argv) > 1 else ".")
     problems, tests = [], 0
-    shared = set()
+    shared, gpu_headers = set(), set()
     for path in common.tracked(".h"):
         if path.startswith("tests/"):
             shared = asserting_helpers(common.strip(common.read(path)), shared)
+            if NEEDS_GPU.search(common.read(path)):
+                gpu_headers.add(path)
     for path in common.tracked("_test.cpp"):
-        found, count = check_file(path, shared)
+        found, count = check_file(path, shared, gpu_headers)
         problems += found
         tests += count
     if tests == 0:

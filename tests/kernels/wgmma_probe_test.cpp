@@ -25,7 +25,7 @@ std::vector<uint16_t> bf16_of(const std::vector<float>& values) {
   return bits;
 }
 
-class WgmmaProbe : public ::testing::TestWithParam<int> {
+class CudaWgmmaProbe : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (const auto state = cuda::driver_state(); state.kind != cuda::DriverState::Kind::kReady)
@@ -73,7 +73,7 @@ class WgmmaProbe : public ::testing::TestWithParam<int> {
   std::shared_ptr<CudaDevice> device_;
 };
 
-TEST_P(WgmmaProbe, IntegersAndPositionsAreExactAndMutantsFail) {
+TEST_P(CudaWgmmaProbe, IntegersAndPositionsAreExactAndMutantsFail) {
   const int n = GetParam(), k = 192;  // three swizzled tiles, twelve k16 steps
   std::mt19937_64 random(fresh_seed());
   std::vector<float> a(static_cast<size_t>(64 * k)), b(static_cast<size_t>(n * k));
@@ -89,7 +89,7 @@ TEST_P(WgmmaProbe, IntegersAndPositionsAreExactAndMutantsFail) {
   EXPECT_TRUE(exact(a, b, n, k, 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Widths, WgmmaProbe, ::testing::Values(8, 16, 32, 64, 256));
+INSTANTIATE_TEST_SUITE_P(Widths, CudaWgmmaProbe, ::testing::Values(8, 16, 32, 64, 256));
 
 }  // namespace
 }  // namespace galvani::kernels

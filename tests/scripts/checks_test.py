@@ -99,6 +99,17 @@ class Planted(unittest.TestCase):
         self.assert_caught("test_lint", "tests/core/c_test.cpp", "void idle(int) {}\nTEST(C, I) {\n  idle(1);\n}\n",
                            "C.I asserts nothing")
 
+    def test_test_lint_names_of_gpu_suites(self):
+        skip = "  if (none) GTEST_SKIP() << state.message;\n"
+        self.assert_caught("test_lint", "tests/core/b_test.cpp", skip + "TEST_F(Probe, A) {\n  EXPECT_EQ(f(), 1);\n}\n",
+                           "Probe.A needs a GPU")
+        self.write("tests/core/b_test.cpp", skip + "TEST_F(CudaProbe, A) {\n  EXPECT_EQ(f(), 1);\n}\n")
+        self.assertEqual(self.check("test_lint")[0], 0, self.check("test_lint")[1])
+        self.write("tests/core/on_gpu.h", skip)
+        for include in ("core/on_gpu.h", "on_gpu.h"):
+            self.assert_caught("test_lint", "tests/core/c_test.cpp",
+                               f'#include "{include}"\nTEST_P(Probe, A) {{\n  EXPECT_EQ(f(), 1);\n}}\n', "needs a GPU")
+
     def test_file_sizes(self):
         self.assert_caught("file_sizes", "src/core/long.cpp", "\n" * 1001, "above the stop")
         self.write("src/core/long.cpp", "\n" * 601)
