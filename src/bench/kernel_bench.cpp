@@ -42,6 +42,7 @@ Status bench_product(KernelSession& session, kernels::QmatmulCuda& product, Kern
 
 }  // namespace
 
+// The goals' shapes; then odd sizes, each beside the round one next to it.
 std::vector<KernelCase> standard_kernel_cases() {
   const A16Format q4{4, 64, A16Scale::kBF16};
   std::vector<KernelCase> cases;
@@ -50,8 +51,10 @@ std::vector<KernelCase> standard_kernel_cases() {
   for (int64_t m : {1, 8, 256, 2048}) cases.push_back({5120, 17408, m, q4});
   for (int64_t m : {1, 8, 256, 2048}) cases.push_back({4096, 4096, m, q4});
   for (const auto& [n, k] :
-       {std::pair<int64_t, int64_t>{704, 2816}, {768, 2816}, {2880, 2880}, {3072, 3072}, {48, 5120}})
+       {std::pair<int64_t, int64_t>{704, 2816}, {768, 2816}, {2880, 2880}, {3072, 3072}, {48, 5120}, {64, 5120}})
     cases.push_back({n, k, 1, q4});
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{704, 2816}, {768, 2816}, {2880, 2880}, {3072, 3072}})
+    cases.push_back({n, k, 256, q4});
   cases.push_back({28672, 8192, 1, {4, 32, A16Scale::kF16}});
   return cases;
 }

@@ -282,6 +282,8 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
   }
   if (given.cases.empty() && given.arithmetic == kernels::Arithmetic::kBF16) {
     for (AttentionTuneCase& c : record.attention = attention_tune_cases()) GALVANI_TRY_VOID(tune_attention(session, c));
+    for (AttentionPrefillCase& c : record.prefill = attention_prefill_cases())
+      GALVANI_TRY_VOID(time_attention_prefill(session, c));
   }
   return record;
 }

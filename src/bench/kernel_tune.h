@@ -42,10 +42,21 @@ struct AttentionTuneCase {
   std::vector<AttentionTuneRow> rows;
 };
 
+/// Causal attention of one prompt of `length` tokens, bf16, by the arm that the plan takes.
+struct AttentionPrefillCase {
+  int dim = 0, heads = 0, kv_heads = 0, length = 0;
+  double operations = 0;  ///< 4 · heads · dim · length (length + 1) / 2
+  std::string kernel;
+  double worst = 0;  ///< largest error over its bound
+  Timing time;
+  std::string failure;
+};
+
 struct TuneRecord {
   KernelRecord machine;  ///< without rows
   std::vector<TuneCase> cases;
   std::vector<AttentionTuneCase> attention;
+  std::vector<AttentionPrefillCase> prefill;
 };
 
 /// Tokens 1 to 256 of the goals' shapes; above, tiles are the old ones.
@@ -57,13 +68,17 @@ std::vector<TuneRow> tune_candidates(const DeviceCaps& caps, const KernelCase& w
 /// 34 to 268 MB of keys and values.
 std::vector<AttentionTuneCase> attention_tune_cases();
 
-/// Products, and without --case decode of attention too. Errors: kUnsupported when there is no GPU to ask. A wrong
-/// result is a row with a failure, not an error.
+/// The goals' 8,192 tokens at heads of 128 and 256; heads of 64, and 2,048 tokens.
+std::vector<AttentionPrefillCase> attention_prefill_cases();
+
+/// Products, and without --case attention too, decode and prefill. Errors: kUnsupported when there is no GPU to ask. A
+/// wrong result is a row with a failure, not an error.
 Result<TuneRecord> tune_kernels(const KernelBenchOptions& options);
 
 class KernelSession;
 /// Fills in everything that is measured.
 Status tune_attention(KernelSession& session, AttentionTuneCase& c);
+Status time_attention_prefill(KernelSession& session, AttentionPrefillCase& c);
 
 /// The best few launches of each case with what the plan would have taken.
 std::string tune_record_markdown(const TuneRecord& record);

@@ -26,6 +26,38 @@ double limit_of(const KernelRecord& machine, const TuneCase& c) {
   return std::max(c.read.median, compute);
 }
 
+std::string prefill_markdown(const TuneRecord& r) {
+  if (r.prefill.empty()) return "";
+  std::string text =
+      "\n| causal prefill, bf16 | kernel | us (low–high) | TFLOPS | of cuBLAS 8192³ |\n|---|---|---|---|---|\n";
+  for (const AttentionPrefillCase& c : r.prefill) {
+    const std::string what = fmt::format("d{} {} tokens {}/{} heads", c.dim, c.length, c.heads, c.kv_heads);
+    const double tflops = c.operations / c.time.median * 1e-6, peak = r.machine.cublas_tflops;
+    if (c.failure.empty())
+      text +=
+          fmt::format("| {} | {} | {:.1f} ({:.1f}–{:.1f}) | {:.0f} | {} |\n", what, c.kernel, c.time.median, c.time.low,
+                      c.time.high, tflops, peak > 0 ? fmt::format("{:.0f} %", 100 * tflops / peak) : "–");
+    else
+      text += fmt::format("| {} | {} | FAILED: {} | | |\n", what, c.kernel, c.failure);
+  }
+  return text;
+}
+
+nlohmann::json prefill_json(const TuneRecord& r) {
+  nlohmann::json cases = nlohmann::json::array();
+  for (const AttentionPrefillCase& c : r.prefill) {
+    nlohmann::json j{{"dim", c.dim},       {"heads", c.heads},   {"kv_heads", c.kv_heads},
+                     {"length", c.length}, {"kernel", c.kernel}, {"error_over_bound", c.worst}};
+    if (c.failure.empty())
+      j["samples_us"] = c.time.samples, j["median_us"] = c.time.median,
+      j["tflops"] = c.operations / c.time.median * 1e-6;
+    else
+      j["failure"] = c.failure;
+    cases.push_back(std::move(j));
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::string tune_record_markdown(const TuneRecord& r) {
@@ -62,7 +94,7 @@ std::string tune_record_markdown(const TuneRecord& r) {
     text += fmt::format("| {} | {} launches, {} wrong; plain read {:.2f} us | | | | |\n", what_of(c.what),
                         c.rows.size(), wrong, c.read.median);
   }
-  if (r.attention.empty()) return text;
+  if (r.attention.empty()) return text + prefill_markdown(r);
   text +=
       "\n| decode, bf16 | kernel | segment | us (low–high) | of the read ceiling | of a plain read "
       "|\n|---|---|---|---|---|---|\n";
@@ -87,7 +119,7 @@ std::string tune_record_markdown(const TuneRecord& r) {
                           100 * c.read.median / row.time.median);
     }
   }
-  return text;
+  return text + prefill_markdown(r);
 }
 
 std::string tune_record_json(const TuneRecord& r) {
@@ -154,7 +186,8 @@ std::string tune_record_json(const TuneRecord& r) {
               {"read_ceiling_gbps", m.read_ceiling_gbps},
               {"cublas_tflops", m.cublas_tflops},
               {"cases", std::move(cases)},
-              {"attention", std::move(attention)}}
+              {"attention", std::move(attention)},
+              {"attention_prefill", prefill_json(r)}}
       .dump(1);
 }
 
