@@ -80,7 +80,8 @@ std::vector<float> step_logits(engine::Runner& runner, const std::vector<int32_t
   return all;
 }
 
-// RMS error at most 1.5 times that of the CPU with 16-bit activations (every product's input rounded, as on the GPU).
+// RMS error at most 1.5 times that of the CPU with 16-bit activations (every product's input rounded, as on the GPU),
+// both against the reference's logits and against the CPU at f32.
 TEST_P(CudaLogits, AreAsCloseToTheReferenceAsTheCpuWithRoundedActivations) {
   const std::string& model = GetParam();
   for (const bool poison : {false, true}) {
@@ -90,42 +91,83 @@ TEST_P(CudaLogits, AreAsCloseToTheReferenceAsTheCpuWithRoundedActivations) {
     ASSERT_NE(gpu, nullptr);
     auto cpu = load_on(model_data(model).string(), "cpu", {.act = gpu->info().act});
     ASSERT_NE(cpu, nullptr);
+    auto exact = load_on(model_data(model).string(), "cpu", {.act = "f32"});
+    ASSERT_NE(exact, nullptr);
     for (const std::string which : {"0", "1"}) {
       const auto ids = expected<int32_t>(model, "input_ids_" + which);
-      const auto wanted = expected<float>(model, "logits_" + which);
-      const double own = rms_error(logits_of(*gpu, ids), wanted), others = rms_error(logits_of(*cpu, ids), wanted);
+      const auto wanted = expected<float>(model, "logits_" + which), f32 = logits_of(*exact, ids);
+      const auto ours = logits_of(*gpu, ids), rounded = logits_of(*cpu, ids);
+      const double own = rms_error(ours, wanted), others = rms_error(rounded, wanted);
       std::cout << model << " input " << which << ": RMS error " << own << " on the GPU, " << others << " on the CPU\n";
       EXPECT_LE(own, 1.5 * others) << model << " input " << which;
+      EXPECT_LE(rms_error(ours, f32), 1.5 * rms_error(rounded, f32)) << model << " input " << which << ", CPU at f32";
     }
   }
 }
 
+/// The largest logit of each row must be that of the reference's token wherever this leads by more than `noise`.
+/// wanted(i): the reference's token after row i; margin(i): what it leads by there.
+struct GreedyCount {
+  int compared = 0, of = 0;
+};
+template <typename Wanted, typename Margin>
+GreedyCount compare_greedy(const float* rows, size_t count, size_t vocab, double noise, const Wanted& wanted,
+                           const Margin& margin) {
+  GreedyCount result;
+  for (size_t i = 0; i < count; ++i) {
+    ++result.of;
+    if (margin(i) <= noise) continue;
+    ++result.compared;
+    const float* const row = rows + i * vocab;
+    EXPECT_EQ(std::max_element(row, row + vocab) - row, wanted(i)) << "row " << i << ", margin " << margin(i);
+  }
+  return result;
+}
+
+// At every position of the reference's inputs, and along the 24 greedy tokens that Hugging Face's fixtures hold. 16-bit
+// activations move a logit by about the CPU's RMS error with them; eight of it decide.
 TEST_P(CudaLogits, GreedyTokensMatchWhereTheMarginDecides) {
   const std::string& model = GetParam();
-  if (model.starts_with("mlx")) GTEST_SKIP() << "mlx fixtures hold no greedy tokens";
-  auto runner = load_on(model_data(model).string(), "cuda");
-  ASSERT_NE(runner, nullptr);
+  SCOPED_TRACE(model);
+  auto gpu = load_on(model_data(model).string(), "cuda");
+  ASSERT_NE(gpu, nullptr);
+  auto cpu = load_on(model_data(model).string(), "cpu", {.act = gpu->info().act});
+  ASSERT_NE(cpu, nullptr);
+  const auto vocab = static_cast<size_t>(gpu->info().vocab);
+  double noise = 0;
+  for (const std::string which : {"0", "1"}) {
+    const auto ids = expected<int32_t>(model, "input_ids_" + which);
+    const auto wanted = expected<float>(model, "logits_" + which), ours = logits_of(*gpu, ids);
+    noise = std::max(noise, 8 * rms_error(logits_of(*cpu, ids), wanted));
+    ASSERT_EQ(ours.size(), wanted.size());
+    std::vector<int64_t> best(ids.size());
+    std::vector<float> lead(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::vector<float> row(wanted.begin() + static_cast<ptrdiff_t>(i * vocab),
+                             wanted.begin() + static_cast<ptrdiff_t>((i + 1) * vocab));
+      const auto top = std::max_element(row.begin(), row.end());
+      best[i] = top - row.begin(), lead[i] = *top, *top = -INFINITY;
+      lead[i] -= *std::max_element(row.begin(), row.end());
+    }
+    const GreedyCount count = compare_greedy(
+        ours.data(), ids.size(), vocab, noise, [&](size_t i) { return best[i]; }, [&](size_t i) { return lead[i]; });
+    std::cout << model << " input " << which << ": " << count.compared << " of " << count.of
+              << " positions have a margin above " << noise << "\n";
+    EXPECT_GE(count.compared, count.of / 3);
+  }
+  if (model.starts_with("mlx")) return;  // those hold no greedy tokens
   auto ids = expected<int32_t>(model, "input_ids_0");
   const size_t prompt = ids.size();
   const auto greedy = expected<int32_t>(model, "greedy_0");
   const auto margin = expected<float>(model, "greedy_margin_0");
   ids.insert(ids.end(), greedy.begin(), greedy.end());
-  const auto logits = logits_of(*runner, ids);
-  const auto wanted = expected<float>(model, "logits_0");
-  const auto vocab = static_cast<size_t>(runner->info().vocab);
-  // 16-bit activations move a logit by about the RMS error; eight of it decide.
-  const double noise = rms_error(
-      std::vector<float>(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(wanted.size())), wanted);
-  int compared = 0;
-  for (size_t i = 0; i < greedy.size(); ++i) {
-    const float* row = logits.data() + (prompt - 1 + i) * vocab;
-    if (margin[i] <= 8 * noise) continue;
-    EXPECT_EQ(static_cast<int32_t>(std::max_element(row, row + vocab) - row), greedy[i]) << model << " token " << i;
-    ++compared;
-  }
-  std::cout << model << ": " << compared << " of " << greedy.size() << " greedy tokens have a margin above "
-            << 8 * noise << "\n";
-  EXPECT_GE(compared, 1);
+  const auto logits = logits_of(*gpu, ids);
+  const GreedyCount count = compare_greedy(
+      logits.data() + (prompt - 1) * vocab, greedy.size(), vocab, noise, [&](size_t i) { return greedy[i]; },
+      [&](size_t i) { return margin[i]; });
+  std::cout << model << ": " << count.compared << " of " << count.of << " greedy tokens have a margin above " << noise
+            << "\n";
+  EXPECT_GE(count.compared, count.of / 2);
 }
 
 // Decode steps (eager, captured, replayed) and chunks against one prefill, bounded by the activations' rounding; two
@@ -280,6 +322,11 @@ TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
       for (const auto& [name, count] : runner->ops().kernels_run())
         if (name.starts_with("decode_step")) ran += count;
       EXPECT_EQ(ran, arm == std::string("launches") ? 0 : kSteps);
+      // The copy of the step's tables, embedding, table of angles, norm and head; a layer is ten launches
+      // (exec/README.md).
+      const auto graphs = runner->ops().graphs();
+      ASSERT_EQ(graphs.size(), 1u);
+      EXPECT_EQ(graphs[0].nodes, arm == std::string("launches") ? 5 + 2 * 10 : 5) << arm;
     }
     double size = 0;
     for (const float x : found[0]) size += double{x} * x;
