@@ -24,6 +24,15 @@ std::vector<QmatmulCudaProblem> problems() {
           all.push_back(p);
         }
       }
+  // Few rows, many rows, and shapes that are multiples of nothing; every group.
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{48, 2048}, {2880, 2880}, {2816, 2112}, {248320, 2560}})
+    for (Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
+      for (int group : {16, 32, 64, 128}) {
+        if (k % group != 0) continue;
+        QmatmulCudaProblem p;
+        p.n = n, p.k = k, p.arithmetic = arithmetic, p.format = {4, group, A16Scale::kBF16};
+        all.push_back(p);
+      }
   // The type of the scales is in some kernels' names.
   for (Arithmetic arithmetic : {Arithmetic::kF16, Arithmetic::kBF16})
     for (A16Scale scale : {A16Scale::kF16, A16Scale::kF32})
@@ -43,7 +52,8 @@ std::string row_of(const QmatmulCudaProblem& p) {
   const char* scale = p.format.scale == A16Scale::kF16   ? " f16-scales"
                       : p.format.scale == A16Scale::kF32 ? " f32-scales"
                                                          : "";
-  return fmt::format("{} {} n={} k={}{}{}", kind, arithmetic_name(p.arithmetic), p.n, p.k,
+  const std::string group = affine && p.format.group != 64 ? fmt::format(" g{}", p.format.group) : "";
+  return fmt::format("{}{} {} n={} k={}{}{}", kind, group, arithmetic_name(p.arithmetic), p.n, p.k,
                      p.workspace_bytes > 0 ? " workspace" : "", scale);
 }
 
@@ -61,7 +71,7 @@ PlanTable qmatmul_cuda_plan_table() {
   PlanTable table;
   table.operation = "qmatmul";
   for (const QmatmulCudaProblem& p : problems()) table.rows.push_back(row_of(p));
-  table.ms = {1, 2, 4, 8, 9, 16, 17, 64, 65, 128, 129, 255, 256, 512, 4096};
+  table.ms = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 63, 64, 65, 128, 129, 255, 256, 512, 4096};
   table.plan = [all = problems()](const DeviceCaps& caps, size_t row, int64_t m) -> std::string {
     QmatmulCudaProblem p = all[row];
     p.m = m;
