@@ -70,6 +70,24 @@ TEST_F(CudaProgram, StatsListTheKernelsThatRanWithCounts) {
   EXPECT_NE(outcome.err.find("decode graph of 1: " + std::to_string(kernels + 1) + " nodes"), std::string::npos);
 }
 
+/// A GPU that dies in the middle of a run: the step's error is the program's, with what was launched last.
+TEST_F(CudaProgram, AGpuThatDiesEndsTheRunWithItsName) {
+  const auto device = cuda::CudaDevice::open(0);
+  ASSERT_TRUE(device.has_value()) << device.error().message;
+  if ((*device)->name().find("emulated") == std::string::npos)
+    GTEST_SKIP() << "only an emulated GPU dies when asked to";
+  // While weights are packed, in the prompt, in a step, in the graph of a step that is captured.
+  for (const char* when : {"3", "20", "60", "85"}) {
+    const Outcome outcome = run({"generate", "--synthetic", (model_data("hf/llama") / "config.json").string(), "--bits",
+                                 "4", "-p", "hello", "-n", "6", "--temp", "0", "--ignore-eos", "--device", "cuda"},
+                                {.environment = {{"GALVANI_EMULATED_DIES", when}}});
+    EXPECT_EQ(outcome.code, 1) << when << ": " << outcome.err;
+    for (const char* words :
+         {"error: ", "GPU 0", "stopped working in this step", "kernels launched last: ", "restart it"})
+      EXPECT_NE(outcome.err.find(words), std::string::npos) << when << ": " << words << " is not in " << outcome.err;
+  }
+}
+
 TEST_F(CudaProgram, TraceSaysEachPlanOnce) {
   const Outcome outcome = generate({}, {{"GALVANI_TRACE", "plan"}});
   std::istringstream lines(outcome.err);

@@ -67,6 +67,16 @@ const Part* part() {
   return chosen;
 }
 
+/// GALVANI_EMULATED_DIES=N: the Nth kernel that is launched ends the GPU, as a fault in it would.
+bool dies_now() {
+  static const int64_t which = [] {
+    const char* text = std::getenv("GALVANI_EMULATED_DIES");
+    return text == nullptr ? int64_t{0} : std::atoll(text);
+  }();
+  static std::atomic<int64_t> launched{0};
+  return which > 0 && ++launched == which;
+}
+
 cudaError_t stream_work(cudaStream_t stream, Work work) {
   if (const cudaError_t sticky = runtime().sticky; sticky != cudaSuccess) return sticky;
   enqueue(stream, std::move(work));
@@ -321,6 +331,11 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     if (found == runtime().kernels.end()) return cudaErrorInvalidDeviceFunction;
     launch.body = found->second.bind(function, arguments);
   }
+  if (dies_now())
+    return stream_work(config->stream, [] {
+      std::fprintf(stderr, "emulated GPU: ended by GALVANI_EMULATED_DIES\n");
+      runtime().sticky = cudaErrorLaunchFailure;
+    });
   return stream_work(config->stream, [launch, cooperative] {
     if (runtime().sticky != cudaSuccess) return;
     const std::lock_guard lock(runtime().launches);
