@@ -194,9 +194,10 @@ std::string model_record_text(const ModelRecord& r) {
                   info.device, info.act, info.kv, r.prompt, r.prefill_seconds * 1e3, r.prompt / r.prefill_seconds);
   const auto& steps = r.step_seconds;
   text += fmt::format(
-      "{}decode of {} sequences: {:.3f} ms a step (median of {}, 10 % {:.3f}, 90 % {:.3f}), {:.1f} tokens/s; {:.1f} MB "
+      "{}decode of {} sequence{}: {:.3f} ms a step (median of {}, 10 % {:.3f}, 90 % {:.3f}), {:.1f} tokens/s; {:.1f} "
+      "MB "
       "a step, {:.1f} GB/s",
-      label, r.sequences, r.step() * 1e3, steps.size(), steps[steps.size() / 10] * 1e3,
+      label, r.sequences, r.sequences == 1 ? "" : "s", r.step() * 1e3, steps.size(), steps[steps.size() / 10] * 1e3,
       steps[steps.size() * 9 / 10] * 1e3, r.sequences / r.step(), r.step_bytes / 1e6, r.step_bytes / r.step() / 1e9);
   if (r.read_ceiling_gbps > 0)
     text += fmt::format(", {:.1f} % of the {:.0f} GB/s read ceiling measured in this run",

@@ -28,11 +28,20 @@ struct BenchFlags {
   ModelFlags model;
   CLI::Option* act_option = nullptr;
   bench::ModelBenchOptions sizes;
-  std::string act = "bf16", arm, json;
+  std::string act = "bf16", json;
+  std::vector<std::string> arms;
   int device = 0;
   int64_t expand_mib = 0;
   CLI::Option* json_option = nullptr;
+  std::vector<CLI::Option*> of_model, of_kernels, of_one_launch;  ///< the last: of --kernels without --tune
 };
+
+/// A flag that would be ignored is refused: its figures would be taken for what it asked.
+Status refuse_given(const std::vector<CLI::Option*>& options, const char* reason) {
+  for (const CLI::Option* option : options)
+    if (option->count() > 0) return fail(ErrorCode::kInvalidArgument, "{} {}", option->get_name(), reason);
+  return {};
+}
 
 /// "28672x8192:4g64:1", tokens a list "1,8,64".
 Status add_cases(const std::string& text, std::vector<bench::KernelCase>& cases) {
@@ -70,14 +79,17 @@ Result<bench::KernelBenchOptions> options_of(const BenchFlags& flags) {
     options.arithmetic = kernels::Arithmetic::kF16;
   else if (flags.act != "bf16")
     return fail(ErrorCode::kInvalidArgument, "--act {}: the GPU's products are bf16 or f16", flags.act);
-  if (!flags.arm.empty()) {
-    const auto arm = kernels::qmatmul_cuda_arm_from_name(flags.arm);
+  if (flags.arms.size() > 1)
+    return fail(ErrorCode::kInvalidArgument, "--arm {}: one arm has been chosen already, {}; give one", flags.arms[1],
+                flags.arms[0]);
+  if (!flags.arms.empty()) {
+    const auto arm = kernels::qmatmul_cuda_arm_from_name(flags.arms[0]);
     if (!arm) {
       std::string names;
       for (int i = 0; i < kernels::kQmatmulCudaArms; ++i)
         names += fmt::format("{}{}", i > 0 ? ", " : "",
                              kernels::qmatmul_cuda_arm_name(static_cast<kernels::QmatmulCudaArm>(i)));
-      return fail(ErrorCode::kInvalidArgument, "--arm {}: the arms are {}", flags.arm, names);
+      return fail(ErrorCode::kInvalidArgument, "--arm {}: the arms are {}", flags.arms[0], names);
     }
     options.forced = static_cast<int>(*arm);
   }
@@ -89,7 +101,7 @@ Status run_model(const BenchFlags& flags) {
   bench::ModelBenchOptions options = flags.sizes;
   ModelFlags model = flags.model;
   if (flags.act_option->count() > 0) model.act = flags.act;
-  if (!flags.arm.empty()) model.arms = {flags.arm};
+  model.arms = flags.arms;
   GALVANI_TRY(options.load, model.load_options());
   const bool json = flags.json_option->count() > 0;
   if (json) GALVANI_TRY_VOID(formats::check_writable(flags.json));
@@ -149,6 +161,14 @@ int run(const BenchFlags& flags) {
     std::fprintf(stderr, "error: say what to time: either --kernels, or a model (-m, -hf, --synthetic)\n");
     return kCannotAnswer;
   }
+  const Status sense =
+      flags.kernels ? refuse_given(flags.of_model, "is of a model (-m, -hf, --synthetic); leave it out of --kernels")
+                    : refuse_given(flags.of_kernels, "is of --kernels; leave it out where a model is timed");
+  if (!sense) return report(sense.error());
+  if (flags.tune)
+    if (const Status one = refuse_given(flags.of_one_launch, "is not for --tune, which times every launch there is");
+        !one)
+      return report(one.error());
   if (flags.kernels) return run_kernels(flags);
   const Status done = run_model(flags);
   return done ? kYes : report(done.error());
@@ -161,30 +181,40 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("bench", "time this machine against its own ceilings");
   flags->model.add_synthetic(*verb);
   flags->model.add_to(*verb, false);
-  verb->add_option("--device", flags->model.device, "of a model: auto, cpu, cuda or cuda:N");
-  verb->add_option("--kv", flags->model.kv, "of a model: type of keys and values: auto, f32, f16, bf16");
-  verb->add_option("-t,--threads", flags->model.threads, "of a model: threads (0: physical cores)")
-      ->check(CLI::Range(0, 1024));
-  verb->add_option("--prompt-tokens", flags->sizes.prompt, "of a model: tokens of each prompt (default 512)")
-      ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--steps", flags->sizes.steps, "of a model: decode steps (default 256)")
-      ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--sequences", flags->sizes.sequences, "of a model: sequences that decode together (default 1)")
-      ->check(CLI::Range(1, 4095));
+  flags->of_model = {
+      verb->add_option("--device", flags->model.device, "of a model: auto, cpu, cuda or cuda:N"),
+      verb->add_option("--kv", flags->model.kv, "of a model: type of keys and values: auto, f32, f16, bf16"),
+      verb->add_option("-t,--threads", flags->model.threads, "of a model: threads (0: physical cores)")
+          ->check(CLI::Range(0, 1024)),
+      verb->add_option("--prompt-tokens", flags->sizes.prompt, "of a model: tokens of each prompt (default 512)")
+          ->check(CLI::Range(1, 1 << 20)),
+      verb->add_option("--steps", flags->sizes.steps, "of a model: decode steps (default 256)")
+          ->check(CLI::Range(1, 1 << 20)),
+      verb->add_option("--sequences", flags->sizes.sequences, "of a model: sequences that decode together (default 1)")
+          ->check(CLI::Range(1, 4095))};
   verb->add_flag("--kernels", flags->kernels, "the GPU's quantized matrix products");
-  verb->add_flag("--tune", flags->tune, "every launch that could run each case, checked and timed (minutes)");
-  verb->add_option("--case", flags->cases, "NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8 (may repeat)")
-      ->allow_extra_args(false);
+  CLI::Option* const expand = verb->add_option("--expand-mib", flags->expand_mib,
+                                               "of --kernels: workspace of the expand arm in MiB (0: forbidden)")
+                                  ->check(CLI::Range(0, 1 << 20));
+  flags->of_kernels = {
+      verb->add_flag("--tune", flags->tune,
+                     "of --kernels: every launch that could run each case, checked and timed (minutes)"),
+      verb->add_option("--case", flags->cases,
+                       "of --kernels: NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8 (may repeat)")
+          ->allow_extra_args(false),
+      verb->add_option("--gpu", flags->device, "of --kernels: which GPU")->check(CLI::Range(0, 63)),
+      verb->add_flag("--no-cublas", flags->no_cublas, "of --kernels: leave cuBLAS out"),
+      verb->add_flag("--no-dependent-launch", flags->no_dependent_launch,
+                     "of --kernels: each launch waits for the end of the one before"),
+      expand};
   flags->act_option =
       verb->add_option("--act", flags->act, "type of the activations: bf16 or f16; of a model also auto and f32");
-  verb->add_option("--arm", flags->arm, "force one arm, e.g. wgmma; of a model op=name, e.g. qmatmul=wgmma");
-  verb->add_option("--gpu", flags->device, "which GPU")->check(CLI::Range(0, 63));
-  verb->add_option("--expand-mib", flags->expand_mib, "workspace of the expand arm in MiB (0: forbidden)")
-      ->check(CLI::Range(0, 1 << 20));
+  CLI::Option* const arm =
+      verb->add_option("--arm", flags->arms,
+                       "force an arm, e.g. wgmma; of a model op=name, e.g. qmatmul=wgmma (may repeat)")
+          ->allow_extra_args(false);
+  flags->of_one_launch = {arm, expand};
   flags->json_option = verb->add_option("--json", flags->json, "also write every sample to this file");
-  verb->add_flag("--no-cublas", flags->no_cublas, "leave cuBLAS out");
-  verb->add_flag("--no-dependent-launch", flags->no_dependent_launch,
-                 "each launch waits for the end of the one before");
   verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

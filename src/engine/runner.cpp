@@ -62,6 +62,12 @@ Status check_options(const LoadOptions& options) {
   if (options.threads < 0 || options.threads > 1024)
     return fail(ErrorCode::kInvalidArgument, "{} threads cannot be; give 1 to 1024, or 0 for the physical cores",
                 options.threads);
+  // Only one of the two would run, and nothing would say which.
+  for (size_t i = 1; i < options.arms.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (const auto& [op, arm] = options.arms[i]; options.arms[j].first == op)
+        return fail(ErrorCode::kInvalidArgument, "--arm {}={}: {} has an arm already, {}; give one", op, arm, op,
+                    options.arms[j].second);
   return {};
 }
 

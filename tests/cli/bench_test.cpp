@@ -40,6 +40,39 @@ TEST(Bench, BadCasesAreUsageErrorsThatSayWhatIsAllowed) {
   EXPECT_EQ(run({"bench"}).code, 2);
 }
 
+// A figure would be taken for what was asked, so nothing that was asked is ignored.
+TEST(Bench, FlagsOfTheOtherKindAreRefused) {
+  const std::string model = model_data("hf/llama");
+  const Words of_kernels[] = {{"--tune"},      {"--case", "64x64:4g64:1"}, {"--gpu", "0"},
+                              {"--no-cublas"}, {"--expand-mib", "0"},      {"--no-dependent-launch"}};
+  for (Words flag : of_kernels) {
+    flag.insert(flag.begin(), {"bench", "-m", model});
+    expect_error(2, flag, {flag[3] + " is of --kernels"});
+  }
+  const Words of_model[] = {{"--device", "cuda:1"}, {"--kv", "f16"},      {"-t", "1"},
+                            {"--steps", "3"},       {"--sequences", "2"}, {"--prompt-tokens", "3"}};
+  for (const Words& flag : of_model)
+    expect_error(2, {"bench", "--kernels", flag[0], flag[1]},
+                 {(flag[0] == "-t" ? "--threads" : flag[0]) + " is of a model"});
+  for (const Words& flag : {Words{"--arm", "wgmma"}, Words{"--expand-mib", "64"}})
+    expect_error(2, {"bench", "--kernels", "--tune", flag[0], flag[1]}, {flag[0] + " is not for --tune"});
+}
+
+TEST(Bench, AModelMayHaveAnArmForEachOperation) {
+  const auto bench = [&](const Words& arms) {
+    Words words = {"bench", "-m", model_data("hf/llama"), "--device", "cpu", "--prompt-tokens", "3", "--steps", "1"};
+    words.insert(words.end(), arms.begin(), arms.end());
+    return run(words);
+  };
+  const Outcome outcome = bench({"--arm", "qmatmul=ref", "--arm", "attention=ref"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("decode of 1 sequence: "), std::string::npos) << outcome.out;
+  const Outcome twice = bench({"--arm", "qmatmul=ref", "--arm", "qmatmul=rows"});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_NE(twice.err.find("--arm qmatmul=rows: qmatmul has an arm already, ref"), std::string::npos) << twice.err;
+  expect_error(2, {"bench", "--kernels", "--arm", "wgmma", "--arm", "mma"}, {"--arm mma", "wgmma"});
+}
+
 /// Two layers of eight experts, of which a token takes two: counts that follow from that alone.
 TEST(Bench, AMixtureSaysWhichExpertsWereRead) {
   const Scratch scratch;

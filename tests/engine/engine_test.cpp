@@ -175,6 +175,10 @@ TEST(Engine, LoadRefusesBadOptionsByName) {
   EXPECT_NE(message([](LoadOptions& o) { o.device = "tpu"; }).find("tpu"), std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.arms = {{"qmatmul", "warp"}}; }).find("warp"), std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.arms = {{"conv", "x"}}; }).find("conv"), std::string::npos);
+  EXPECT_NE(message([](LoadOptions& o) {
+              o.arms = {{"qmatmul", "rows"}, {"attention", "ref"}, {"qmatmul", "ref"}};
+            }).find("--arm qmatmul=ref: qmatmul has an arm already, rows"),
+            std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.max_sequences = 0; }).find("0 sequences"), std::string::npos);
   EXPECT_NE(message([](LoadOptions& o) { o.model = "/nonexistent"; }).find("/nonexistent"), std::string::npos);
 }
