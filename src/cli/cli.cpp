@@ -49,15 +49,16 @@ void ModelFlags::add_synthetic(CLI::App& verb) {
   verb.add_option("--bits", bits, "bits of the synthetic weights (default 4), in groups of 64")
       ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
       ->needs(synthetic_flag);
-  verb.add_option("--save", save,
-                  "write the synthetic model to this folder, which must not exist, and use it from there")
-      ->needs(synthetic_flag);
+  save_option_ =
+      verb.add_option("--save", save,
+                      "write the synthetic model to this folder, which must not exist, and use it from there")
+          ->needs(synthetic_flag);
 }
 
 Result<std::string> ModelFlags::path() const {
   if (!synthetic.empty()) {
     const std::string name = fmt::format("{}{}:{}", quant::kSyntheticPrefix, bits, synthetic);
-    if (save.empty()) return name;
+    if (save_option_->empty()) return name;
     if (!saved_) GALVANI_TRY_VOID(save_synthetic_model(name, save));
     saved_ = true;
     return save;

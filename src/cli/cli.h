@@ -50,6 +50,7 @@ struct ModelFlags {
   Result<LoadOptions> load_options() const;
 
  private:
+  CLI::Option* save_option_ = nullptr;  ///< of a verb that has --save
   mutable bool saved_ = false;
 };
 

@@ -25,6 +25,13 @@ void catch_interrupts() {
   std::signal(SIGTERM, on_interrupt);
 }
 
+CatchInterrupts::CatchInterrupts()
+    : interrupt_(std::signal(SIGINT, on_interrupt)), terminate_(std::signal(SIGTERM, on_interrupt)) {}
+CatchInterrupts::~CatchInterrupts() {
+  std::signal(SIGINT, interrupt_);
+  std::signal(SIGTERM, terminate_);
+}
+
 bool interrupted() { return g_interrupted.load(); }
 void reset_interrupt() { g_interrupted.store(false); }
 void interrupt_leaves(bool leaves) { g_leaves.store(leaves); }

@@ -5,6 +5,18 @@ namespace galvani::cli {
 
 /// From now on the first of these signals only sets the flag; a second one ends the process with exit code 1.
 void catch_interrupts();
+/// catch_interrupts() for its lifetime; the signals then do what they did before.
+class CatchInterrupts {
+ public:
+  CatchInterrupts();
+  CatchInterrupts(const CatchInterrupts&) = delete;
+  CatchInterrupts& operator=(const CatchInterrupts&) = delete;
+  ~CatchInterrupts();
+
+ private:
+  void (*interrupt_)(int);
+  void (*terminate_)(int);
+};
 bool interrupted();
 /// Clears the flag; a signal counts as the first again.
 void reset_interrupt();

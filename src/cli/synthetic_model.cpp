@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "core/error.h"
 #include "exec/recording_ops.h"
@@ -52,6 +53,8 @@ Status save_synthetic_model(const std::string& name, const std::string& folder) 
   std::error_code ignored;
   if (!std::filesystem::exists(checkpoint->path() / "tokenizer.json", ignored))
     save.files["tokenizer.json"] = byte_tokenizer_json();
+  save.stop = interrupted;
+  const CatchInterrupts until_saved;
   const auto start = std::chrono::steady_clock::now();
   GALVANI_TRY(const int64_t bytes, quant::save_synthetic(*checkpoint, save));
   std::fprintf(stderr, "SYNTHETIC WEIGHTS: %.1f MB written to %s in %.1f s\n", static_cast<double>(bytes) / 1e6,

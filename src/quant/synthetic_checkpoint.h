@@ -62,11 +62,12 @@ struct SyntheticSave {
   std::map<std::string, std::string> files;  ///< further small files, name → content
   int64_t shard_bytes = int64_t{4} << 30;
   std::function<void(double)> progress = {};  ///< share done, 0…1
+  std::function<bool()> stop = {};            ///< asked between blocks; true ends with kCancelled
 };
 
 /// Writes what a model has asked of `checkpoint` as an MLX-layout folder that loads back to the same weights, with its
 /// config.json and what else of tokenizer and generation files stands beside it. The folder appears complete or not at
-/// all. Returns the bytes of its tensors. Errors: a folder that exists, what the system says (kIo).
+/// all. Returns the bytes of its tensors. Errors: a folder that exists, what the system says (kIo), kCancelled.
 Result<int64_t> save_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticSave& save);
 
 }  // namespace galvani::quant

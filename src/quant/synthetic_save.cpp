@@ -123,10 +123,12 @@ Status append_repeated(SafetensorsWriter& writer, uint16_t value, int64_t count)
   return {};
 }
 
-Status append_matrix(SafetensorsWriter& writer, const MatrixSource& matrix) {
+Status append_matrix(SafetensorsWriter& writer, const MatrixSource& matrix, const SyntheticSave& save) {
   const int64_t row_bytes = matrix.cols() * matrix.bits() / 8;
   const int64_t block = std::max<int64_t>(1, (int64_t{32} << 20) / row_bytes);
   for (int64_t r = 0; r < matrix.rows(); r += block) {
+    if (save.stop && save.stop())
+      return fail(ErrorCode::kCancelled, "interrupted; nothing is left of {}", save.folder.string());
     const int64_t end = std::min(matrix.rows(), r + block);
     GALVANI_TRY(const AffineTensor rows, matrix.affine(r, end, 0, matrix.cols()));
     GALVANI_TRY_VOID(writer.append({rows.view.codes, static_cast<size_t>((end - r) * row_bytes)}));
@@ -177,7 +179,7 @@ Result<int64_t> save_synthetic(const SyntheticCheckpoint& checkpoint, const Synt
     for (const auto& [vector, count] : shards[i].vectors)
       GALVANI_TRY_VOID(append_repeated(writer, f32_to_bf16(synthetic_value(vector)), count));
     for (const MatrixPtr& matrix : shards[i].matrices) {
-      GALVANI_TRY_VOID(append_matrix(writer, *matrix));
+      GALVANI_TRY_VOID(append_matrix(writer, *matrix, save));
       done += matrix->file_bytes();
       if (save.progress) save.progress(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total)));
     }

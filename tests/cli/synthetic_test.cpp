@@ -63,6 +63,29 @@ TEST(Synthetic, WhatIsSavedRunsTheSameAndIsStillCalledSynthetic) {
   expect_error(2, {"inspect", "--synthetic", shape, "--save", saved}, {saved + " exists", "nothing is overwritten"});
 }
 
+TEST(Synthetic, AnInterruptedSaveLeavesNothing) {
+  const Scratch scratch;
+  nlohmann::json shape = json_of(config(scratch));
+  shape["vocab_size"] = 1 << 19;  // two blocks and more for the embedding alone
+  const std::string named = write_file(scratch / "wide.json", shape.dump()), saved = (scratch / "saved").string();
+  bool interrupted = false;
+  for (int attempt = 0; attempt < 5 && !interrupted; ++attempt) {  // a run may be quicker than the signal
+    fs::remove_all(saved);
+    Setting setting;
+    setting.during = [&](pid_t child, const fs::path&) {
+      for (int i = 0; i < 4000 && scratch.names_with("saved").empty(); ++i)
+        std::this_thread::sleep_for(std::chrono::microseconds(500));
+      kill(child, SIGINT);
+    };
+    const Outcome outcome = run({"inspect", "--synthetic", named, "--bits", "8", "--save", saved}, setting);
+    if (outcome.code != 1) continue;
+    interrupted = true;
+    EXPECT_NE(outcome.err.find("interrupted; nothing is left of " + saved), std::string::npos) << outcome.err;
+    EXPECT_EQ(scratch.names_with("saved"), Words{});
+  }
+  EXPECT_TRUE(interrupted);
+}
+
 TEST(Synthetic, AConfigMayHaveAnyName) {
   const Scratch scratch;
   const fs::path renamed = scratch / "shape-of-8b.json";
@@ -118,6 +141,7 @@ TEST(Synthetic, FlagsThatMakeNoSenseAreUsageErrors) {
   expect_error(2, {"inspect", "-m", model_data("hf/llama"), "--bits", "4"}, {"--bits", "requires --synthetic"});
   expect_error(2, {"inspect", "--synthetic", shape, "--bits", "7"}, {"--bits"});
   expect_error(1, {"inspect", "--synthetic", (scratch / "nothing").string()}, {"config.json"});
+  expect_error(2, {"inspect", "--synthetic", shape, "--save", ""}, {"folder to save to needs a name"});
   expect_error(2, {"bench", "--kernels", "--synthetic", shape}, {"--kernels, or a model"});
 }
 

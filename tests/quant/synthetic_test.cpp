@@ -123,6 +123,12 @@ TEST_F(Synthetic, WhatIsSavedLoadsBackToTheSameWeights) {
     const auto again = save_synthetic(*checkpoint, {.folder = out, .files = {}});
     ASSERT_FALSE(again.has_value());
     EXPECT_EQ(again.error().code, ErrorCode::kInvalidArgument);
+    int asked = 0;  // once for each matrix
+    const auto stopped = save_synthetic(
+        *checkpoint, {.folder = folder / "stopped", .files = {}, .stop = [&asked] { return ++asked == 2; }});
+    ASSERT_FALSE(stopped.has_value());
+    EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+    EXPECT_FALSE(fs::exists(folder / "stopped"));
   }
   const auto nowhere = save_synthetic(*open(4), {.folder = folder / "no" / "where", .files = {}});
   ASSERT_FALSE(nowhere.has_value());
