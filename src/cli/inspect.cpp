@@ -169,7 +169,8 @@ Status inspect(const InspectFlags& flags) {
   if (target) {
     // What `auto` takes there, which need not be what it takes here.
     const DType own = target->caps.has(Feature::kBf16) ? DType::kBF16 : DType::kF16;
-    print_device_plans(*target, *model, ops, flags.model.kv == "auto" ? own : state.kv_dtype);
+    if (flags.model.kv == "auto") state.kv_dtype = own;
+    print_device_plans(*target, *model, ops, state);
   }
   return {};
 }

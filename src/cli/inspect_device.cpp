@@ -8,6 +8,7 @@
 #include "cuda/device.h"
 #include "device/parts.h"
 #include "exec/call_plans.h"
+#include "exec/cuda_weights.h"
 
 namespace galvani::cli {
 namespace {
@@ -112,8 +113,9 @@ std::string plans_text(const std::vector<std::string>& plans) {
   return text;
 }
 
-/// Whether a run would work, and if not, which calls are in the way and what would happen instead.
-void print_verdict(const std::vector<Line>& lines) {
+/// Whether a run would find a kernel for everything, and if not, which calls are in the way and what would happen
+/// instead.
+bool print_verdict(const std::vector<Line>& lines) {
   int calls = 0, refused = 0;
   std::vector<std::pair<std::string, std::string>> reasons;  // why, and for what
   for (const Line& line : lines) {
@@ -132,11 +134,27 @@ void print_verdict(const std::vector<Line>& lines) {
   if (refused == 0) {
     put("  verdict: RUNS THERE by plan: each of a step's {} calls has a CUDA kernel for {} to {} tokens\n", calls,
         kRows[0], kRows[std::size(kRows) - 1]);
-    return;
+    return true;
   }
   put("  verdict: DOES NOT RUN THERE: {} of a step's {} calls have no CUDA kernel\n", refused, calls);
   for (const auto& [why, what] : reasons) put("    {}: {}\n", what, why);
   put("  Instead: --device auto takes the CPU for the whole model; --device cuda refuses to load it\n");
+  return false;
+}
+
+/// Weights as they lie on a GPU, keys and values. What else a run holds (workspaces, activations) is not known here.
+void print_memory(const DeviceCaps& caps, const models::Model& model, const exec::RecordingOps& ops,
+                  const exec::StateOptions& state) {
+  if (caps.memory_bytes <= 0) return;
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  const int64_t weights = exec::gpu_weight_bytes(ops);
+  const exec::StatePlan plan = exec::plan_state(model.state_spec(), state);
+  const int64_t total = weights + plan.kv_bytes + plan.slot_bytes;
+  put("  memory: {:.2f} of its {:.0f} GiB and some for workspaces: weights {:.2f}, {} sequence{} of {} tokens "
+      "{:.2f}{}\n",
+      gib(total), gib(caps.memory_bytes), gib(weights), state.max_sequences, state.max_sequences == 1 ? "" : "s",
+      state.context, gib(total - weights),
+      total < caps.memory_bytes ? "" : "; DOES NOT FIT: lower -c or --sequences, or take fewer bits");
 }
 
 }  // namespace
@@ -148,18 +166,26 @@ Result<DeviceTarget> find_device_target(const std::string& device) {
                         part->caps};
   const auto request = cuda::parse_device(device);
   if (!request || request->kind != cuda::DeviceRequest::Kind::kCuda)
-    return fail(ErrorCode::kInvalidArgument, "--device {}: no part of that name; known are {}, and cuda or cuda:N here",
-                device, known_part_keys());
-  GALVANI_TRY(const auto gpu, cuda::CudaDevice::open(request->index));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "--device {}: no part of that name; known are {}, and cuda or cuda:N here; without --device inspect is about "
+        "the CPU",
+        device, known_part_keys());
+  const auto gpu_here = cuda::CudaDevice::open(request->index);
+  if (!gpu_here)
+    return fail(gpu_here.error().code, "{}. A part need not be here to be asked about: --device takes {}",
+                gpu_here.error().message, known_part_keys());
+  const auto& gpu = *gpu_here;
   return DeviceTarget{
       fmt::format("cuda:{} ({}), in this build for {}", gpu->index(), gpu->name(), cuda_images_str(gpu->caps().images)),
       gpu->caps()};
 }
 
-void print_device_plans(const DeviceTarget& target, const models::Model& model, exec::RecordingOps& ops, DType kv) {
+void print_device_plans(const DeviceTarget& target, const models::Model& model, exec::RecordingOps& ops,
+                        const exec::StateOptions& state) {
   put("\nkernels on {}\n  {}\n", target.title, device_caps_str(target.caps));
-  const std::vector<Line> lines = lines_of(target.caps, model, ops, kv);
-  print_verdict(lines);
+  const std::vector<Line> lines = lines_of(target.caps, model, ops, state.kv_dtype);
+  if (print_verdict(lines)) print_memory(target.caps, model, ops, state);
   const double step_bytes = static_cast<double>(ops.step_bytes());
   if (target.caps.peak_gbps > 0)
     put("  a step of one sequence reads {:.1f} MB of weights: at most {:.0f} tokens/s at the datasheet's {:.0f} GB/s "

@@ -1,9 +1,9 @@
 #pragma once
 #include <string>
 
-#include "core/dtype.h"
 #include "device/device_caps.h"
 #include "exec/recording_ops.h"
+#include "exec/state.h"
 #include "models/model.h"
 
 namespace galvani::cli {
@@ -18,7 +18,9 @@ struct DeviceTarget {
 /// with the names that are known; for cuda what CudaDevice::open says.
 Result<DeviceTarget> find_device_target(const std::string& device);
 
-/// Prints whether the model would run there and what stands in the way, then what runs for each of its calls.
-void print_device_plans(const DeviceTarget& target, const models::Model& model, exec::RecordingOps& ops, DType kv);
+/// Prints whether the model would run there and what stands in the way, what memory that takes with the sequences of
+/// `state`, whose keys and values have the type that they would have there, then what runs for each of its calls.
+void print_device_plans(const DeviceTarget& target, const models::Model& model, exec::RecordingOps& ops,
+                        const exec::StateOptions& state);
 
 }  // namespace galvani::cli

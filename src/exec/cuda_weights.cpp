@@ -193,4 +193,15 @@ int64_t expected_weight_bytes(const RecordingOps& recorded) {
   return bytes;
 }
 
+int64_t gpu_weight_bytes(const RecordingOps& recorded) {
+  int64_t bytes = expected_weight_bytes(recorded);
+  for (const RecordingOps::Matrix& matrix : recorded.matrices()) {
+    const quant::MatrixSource& source = *matrix.source;
+    if (!matrix.multiplied || packed_format(source)) continue;
+    if (const auto format = kernels::qmatmul_cuda_format_of(source))
+      bytes += kernels::a16_bytes(*format, source.rows(), source.cols());
+  }
+  return bytes;
+}
+
 }  // namespace galvani::exec

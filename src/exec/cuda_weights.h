@@ -45,5 +45,7 @@ Result<CudaTable> upload_table(Uploader& uploader, const quant::MatrixPtr& sourc
 
 /// What the weights that were recorded will ask of Uploader::allocate(), with some room for rounding.
 int64_t expected_weight_bytes(const RecordingOps& recorded);
+/// The same with what lies in memory of its own: all that the weights take on a GPU.
+int64_t gpu_weight_bytes(const RecordingOps& recorded);
 
 }  // namespace galvani::exec

@@ -84,6 +84,15 @@ TEST(Inspect, SaysWhetherTheModelWouldRunOnAPart) {
                  {"DOES NOT RUN THERE", what, "--device auto takes the CPU", "--device cuda refuses"});
 }
 
+TEST(Inspect, SaysWhatMemoryAPartWouldHold) {
+  // Two layers of 2 heads x 16 keys and values in bf16: 256 bytes a token.
+  expect_words("hf/llama", {"--device", "h200", "-c", "4194304"},
+               {" of its 141 GiB and some for workspaces: weights 0.00, 1 sequence of 4194304 tokens 1.00\n"});
+  expect_words("hf/llama", {"--device", "h200", "-c", "4194304", "--kv", "f32"}, {"4194304 tokens 2.00\n"});
+  expect_words("hf/llama", {"--device", "t4", "-c", "4194304", "--sequences", "17"},
+               {"memory: 17.00 of its 16 GiB", "17 sequences of 4194304 tokens 17.00; DOES NOT FIT: lower -c"});
+}
+
 TEST(Inspect, TheLargestPlanIsANumber) {
   const Outcome outcome =
       run({"inspect", "-m", model_data("hf/llama"), "-c", "2147483647", "--sequences", "4096", "--kv", "f32"});
