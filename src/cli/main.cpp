@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\nThis is a bug in Galvani; please report it with the command you ran.\n",
                  error.message.c_str());
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "error: not enough memory\n");
+    std::fprintf(stderr, "error: not enough memory; `galvani inspect` prints what a model needs\n");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\nThis is a bug in Galvani; please report it with the command you ran.\n",
                  error.what());

@@ -43,7 +43,10 @@ Result<nlohmann::json> parse_json(std::string_view text, const std::string& labe
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    return fail(ErrorCode::kCorrupt, "{}: not valid JSON: {}", label, error.what());
+    std::string_view what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
+    if (const size_t end = what.find("] "); what.starts_with('[') && end != what.npos) what.remove_prefix(end + 2);
+    what = what.substr(0, what.find("; last read"));  // it quotes the file, whole megabytes or no UTF-8 if need be
+    return fail(ErrorCode::kCorrupt, "{}: not valid JSON: {}", label, text.empty() ? "the file is empty" : what);
   }
 }
 

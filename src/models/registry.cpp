@@ -50,7 +50,11 @@ std::vector<std::string> supported_families() {
 
 Result<std::unique_ptr<Model>> load_model(quant::Checkpoint& checkpoint, exec::Ops& ops, const Progress& progress) {
   const auto found = checkpoint.config().find("model_type");
-  if (found == checkpoint.config().end() || !found->is_string())
+  if (found != checkpoint.config().end() && !found->is_string())
+    return fail(ErrorCode::kCorrupt, "{}: model_type is {}; it must be the name of a family, one of {}",
+                checkpoint.path().string(), found->dump(-1, ' ', true).substr(0, 60),
+                fmt::join(supported_families(), ", "));
+  if (found == checkpoint.config().end())
     return fail(ErrorCode::kCorrupt, "{}: the config has no model_type; supported: {}", checkpoint.path().string(),
                 fmt::join(supported_families(), ", "));
   const auto& name = found->get_ref<const std::string&>();

@@ -20,7 +20,11 @@ void expect_error(const Result<T>& result, const std::string& words) {
 TEST(Json, HasLimits) {
   EXPECT_TRUE(parse_json(R"({"a":[1,{"b":"]]]]["}]})", "x"));
   expect_error(parse_json("{\"a\":", "x.json"), "x.json: not valid JSON");
-  expect_error(parse_json("", "x.json"), "not valid JSON");
+  expect_error(parse_json("", "x.json"), "x.json: not valid JSON: the file is empty");
+  expect_error(parse_json("[1,", "x.json"), "x.json: not valid JSON: parse error at line 1");
+  const auto flood = parse_json("[\"" + std::string(100000, 'x') + "\xff", "x.json");
+  expect_error(flood, "parse error at line 1, column 100003");
+  EXPECT_LT(flood.error().message.size(), 200u) << "the file is not quoted";
   expect_error(parse_json("{\"a\":\"\xff\"}", "x.json"), "not valid JSON");
   expect_error(parse_json(std::string(100000, '['), "x.json"), "nested more than 64");
   expect_error(parse_json("[1e999]", "x.json"), "not valid JSON");

@@ -337,6 +337,11 @@ TEST(Registry, AnUnknownFamilyIsToldWhatThereIs) {
     expect_error(unknown, {fmt::format("model_type '{}' is not supported", name), "qwen3_moe", "mixtral", "olmoe",
                            "gpt_oss", "not supported: jamba, nemotron_h, exaone_moe, deepseek_v2, deepseek_v4"});
   }
+  EditedCheckpoint strange("hf/llama");
+  strange.config["model_type"] = 3;
+  expect_error(strange, {"model_type is 3", "name of a family", "mixtral"});
+  strange.config.erase("model_type");
+  expect_error(strange, {"has no model_type", "mixtral"});
 }
 
 }  // namespace
