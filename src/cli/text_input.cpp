@@ -7,6 +7,7 @@
 #include "cli/synthetic_model.h"
 #include "core/error.h"
 #include "formats/gguf.h"
+#include "quant/checkpoint.h"
 #include "quant/synthetic_checkpoint.h"
 
 namespace galvani::cli {
@@ -72,8 +73,15 @@ Result<ModelText> ModelText::open(const std::string& model, const std::string& t
     return text ? std::move(text) : wrap(std::move(text).error(), "--tokenizer");
   }
   auto text = open_from(model);
+  if (text) return text;
   std::error_code ignored;
-  if (text || text.error().code != ErrorCode::kNotFound || !std::filesystem::exists(model, ignored)) return text;
+  const std::filesystem::path path(model);
+  const bool missing = text.error().code == ErrorCode::kNotFound;
+  // Where there is no model either, that is what to say.
+  if (missing || (std::filesystem::is_regular_file(path, ignored) && path.extension() != ".json"))
+    if (const auto checkpoint = quant::Checkpoint::open(model); !checkpoint)
+      return tl::unexpected<Error>(checkpoint.error());
+  if (!missing) return text;
   Error error = std::move(text).error();
   error.message +=
       ". Give --tokenizer FOLDER with the tokenizer.json of the model it was made from, or another .gguf of that "

@@ -159,6 +159,11 @@ TEST(Usage, ABadModelIsOneSentence) {
   expect_error(1, {"generate", "-p", "x", "-m", model}, {"'hidden_size' is \"64\"", "integer"});
   fs::remove(model / "tokenizer.json");
   expect_error(1, {"generate", "-p", "x", "-m", model}, {"no tokenizer.json"});
+  // What is no model at all is called so, and not missed its tokenizer.
+  expect_error(1, {"generate", "-p", "x", "-m", scratch / "nowhere"}, {"nowhere does not exist", "a .gguf file"});
+  expect_error(1, {"generate", "-p", "x", "-m", write_file(scratch / "notes.txt", "rubbish")},
+               {"notes.txt is neither a folder nor a GGUF file"});
+  expect_error(1, {"generate", "-p", "x", "-m", scratch / "."}, {"holds no config.json; did you mean ", ".gguf?"});
 }
 
 /// A model without a tokenizer takes another's: a folder, or tokenizer.json alone.
