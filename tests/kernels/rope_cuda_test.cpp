@@ -100,8 +100,8 @@ void CudaSmallQkv::check(const QkvCase& c, std::mt19937_64& random) {
   EXPECT_EQ(many.has_value(), c.k_dim == c.v_dim && c.k_dim <= 128 && c.k_dim % 4 == 0 && c.rotary % 8 == 0) << "many";
   if (many) {
     ++many_;
-    const auto same = [&](const auto& a, const auto& b, size_t bytes) {
-      return download<unsigned char>(a.data(), bytes) == download<unsigned char>(b.data(), bytes);
+    const auto same = [&](const auto& a, const auto& b, size_t count) {
+      return download<unsigned char>(a.data(), count) == download<unsigned char>(b.data(), count);
     };
     EXPECT_TRUE(same(q, other_q, static_cast<size_t>(rows * k_column) * bytes)) << "q of the form for many rows";
     EXPECT_TRUE(same(pool_k, other_k, pages * k_page * bytes)) << "keys of the form for many rows";
