@@ -27,8 +27,11 @@ struct LoadOptions {
   int64_t valid_vocab = 0;       ///< ids at or above it are padding and never sampled; 0: all are valid
   bool batch_invariant = false;  ///< same bits whatever else is in the batch
   bool count_activations = false;
-  bool poison = false;                                    ///< fill every output with NaN before it is computed
-  bool trace_plan = false;                                ///< log which GPU kernel each operation takes, and why
+  bool poison = false;      ///< fill every output with NaN before it is computed
+  bool trace_plan = false;  ///< log which GPU kernel each operation takes, and why
+  /// A GPU: MiB that a matrix may take in 16 bits where products of many tokens are fastest through cuBLASLt (the
+  /// expand arm, on parts before 9.0); 0 forbids it.
+  int64_t expand_mib = 512;
   bool cuda_sync = false;                                 ///< wait after each GPU launch: an error names its kernel
   std::vector<std::pair<std::string, std::string>> arms;  ///< forced arms, e.g. {"qmatmul", "rows"}
   std::function<void(double)> progress;                   ///< share of the load done, 0…1

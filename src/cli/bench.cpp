@@ -32,7 +32,7 @@ struct BenchFlags {
   std::vector<std::string> arms;
   int device = 0;
   int64_t expand_mib = 0;
-  CLI::Option* json_option = nullptr;
+  CLI::Option *json_option = nullptr, *expand_option = nullptr;
   std::vector<CLI::Option*> of_model, of_kernels, of_one_launch;  ///< the last: of --kernels without --tune
 };
 
@@ -102,6 +102,7 @@ Status run_model(const BenchFlags& flags) {
   ModelFlags model = flags.model;
   if (flags.act_option->count() > 0) model.act = flags.act;
   model.arms = flags.arms;
+  if (flags.expand_option->count() > 0) model.expand_mib = flags.expand_mib;
   GALVANI_TRY(options.load, model.load_options());
   const bool json = flags.json_option->count() > 0;
   if (json) GALVANI_TRY_VOID(formats::check_writable(flags.json));
@@ -193,9 +194,10 @@ void add_bench(CLI::App& app, Action& action) {
       verb->add_option("--sequences", flags->sizes.sequences, "of a model: sequences that decode together (default 1)")
           ->check(CLI::Range(1, 4095))};
   verb->add_flag("--kernels", flags->kernels, "the GPU's quantized matrix products");
-  CLI::Option* const expand = verb->add_option("--expand-mib", flags->expand_mib,
-                                               "of --kernels: workspace of the expand arm in MiB (0: forbidden)")
-                                  ->check(CLI::Range(0, 1 << 20));
+  flags->expand_option = verb->add_option("--expand-mib", flags->expand_mib,
+                                          "MiB that the expand arm may hold (0: forbidden); default: of --kernels 0, "
+                                          "of a model 512")
+                             ->check(CLI::Range(0, 1 << 20));
   flags->of_kernels = {
       verb->add_flag("--tune", flags->tune,
                      "of --kernels: every launch that could run each case, checked and timed (minutes)"),
@@ -205,15 +207,14 @@ void add_bench(CLI::App& app, Action& action) {
       verb->add_option("--gpu", flags->device, "of --kernels: which GPU")->check(CLI::Range(0, 63)),
       verb->add_flag("--no-cublas", flags->no_cublas, "of --kernels: leave cuBLAS out"),
       verb->add_flag("--no-dependent-launch", flags->no_dependent_launch,
-                     "of --kernels: each launch waits for the end of the one before"),
-      expand};
+                     "of --kernels: each launch waits for the end of the one before")};
   flags->act_option =
       verb->add_option("--act", flags->act, "type of the activations: bf16 or f16; of a model also auto and f32");
   CLI::Option* const arm =
       verb->add_option("--arm", flags->arms,
                        "force an arm, e.g. wgmma; of a model op=name, e.g. qmatmul=wgmma (may repeat)")
           ->allow_extra_args(false);
-  flags->of_one_launch = {arm, expand};
+  flags->of_one_launch = {arm, flags->expand_option};
   flags->json_option = verb->add_option("--json", flags->json, "also write every sample to this file");
   verb->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }

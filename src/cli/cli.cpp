@@ -34,6 +34,10 @@ void ModelFlags::add_to(CLI::App& verb, bool run) {
   verb.add_option("--act", act, "arithmetic of matrix products: auto, f32, f16, bf16");
   verb.add_option("--kv", kv, "type of keys and values: auto, f32, f16, bf16");
   verb.add_option("--arm", arms, "force an arm, op=name, e.g. qmatmul=rows (may repeat)")->allow_extra_args(false);
+  verb.add_option("--expand-mib", expand_mib,
+                  "of a GPU's memory, in MiB: for one matrix in 16 bits, where products of many tokens are fastest "
+                  "that way (default 512; 0: never)")
+      ->check(CLI::Range(0, 1 << 20));
   verb.add_flag("--batch-invariant", batch_invariant, "same bits whatever else is in the batch");
 }
 
@@ -80,6 +84,7 @@ Result<LoadOptions> ModelFlags::load_options() const {
   options.threads = threads;
   options.context = context;
   options.max_batch_tokens = batch;
+  options.expand_mib = expand_mib;
   options.batch_invariant = batch_invariant;
   for (const std::string& arm : arms) {
     const size_t equals = arm.find('=');

@@ -34,6 +34,7 @@ struct ModelFlags {
   std::string device = "auto", act = "auto", kv = "auto";
   int threads = 0, batch = 512;
   int64_t context = 0;
+  int64_t expand_mib = 512;
   bool batch_invariant = false;
   std::vector<std::string> arms;
 

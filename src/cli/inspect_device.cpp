@@ -73,7 +73,7 @@ Line line_of(const Call& call) {
 }
 
 std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, exec::RecordingOps& ops, DType kv) {
-  const exec::GpuChoice choice{.arithmetic = exec::gpu_arithmetic(caps), .kv = kv, .expand_bytes = exec::kMostExpanded};
+  const exec::GpuChoice choice{.arithmetic = exec::gpu_arithmetic(caps), .kv = kv};
   std::vector<Line> calls;  // of the first pass, one a call; the others add their plans
   for (const int64_t rows : kRows) {
     const exec::Batch batch = ops.begin_recording(rows);
@@ -142,18 +142,21 @@ bool print_verdict(const std::vector<Line>& lines) {
   return false;
 }
 
-/// Weights as they lie on a GPU, keys and values. What else a run holds (workspaces, activations) is not known here.
+/// Weights as they lie on a GPU, keys and values, workspaces of products. Activations, some MiB, are not known here.
 void print_memory(const DeviceCaps& caps, const models::Model& model, const exec::RecordingOps& ops,
                   const exec::StateOptions& state) {
   if (caps.memory_bytes <= 0) return;
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   const int64_t weights = exec::gpu_weight_bytes(ops);
   const exec::StatePlan plan = exec::plan_state(model.state_spec(), state);
-  const int64_t total = weights + plan.kv_bytes + plan.slot_bytes;
-  put("  memory: {:.2f} of its {:.0f} GiB and some for workspaces: weights {:.2f}, {} sequence{} of {} tokens "
-      "{:.2f}{}\n",
+  const int64_t workspaces =
+      exec::gpu_workspace_bytes(caps, ops.calls(), {.arithmetic = exec::gpu_arithmetic(caps), .kv = state.kv_dtype});
+  const int64_t sequences = plan.kv_bytes + plan.slot_bytes, total = weights + sequences + workspaces;
+  put("  memory: {:.2f} of its {:.0f} GiB, and some for activations: weights {:.2f}, {} sequence{} of {} tokens "
+      "{:.2f}, "
+      "workspaces of products {:.2f}{}\n",
       gib(total), gib(caps.memory_bytes), gib(weights), state.max_sequences, state.max_sequences == 1 ? "" : "s",
-      state.context, gib(total - weights),
+      state.context, gib(sequences), gib(workspaces),
       total < caps.memory_bytes ? "" : "; DOES NOT FIT: lower -c or --sequences, or take fewer bits");
 }
 

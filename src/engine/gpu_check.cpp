@@ -8,15 +8,10 @@
 
 namespace galvani::engine {
 
-Result<int64_t> check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps& caps, exec::GpuChoice choice,
+Result<int64_t> check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps& caps, const exec::GpuChoice& choice,
                                 int64_t longest_step) {
   exec::RecordingOps ops;
   GALVANI_TRY(const auto model, models::load_model(checkpoint, ops));
-  // What CudaOps will allow the expand arm: the largest quantized matrix below the limit.
-  for (const exec::RecordingOps::Matrix& matrix : ops.matrices()) {
-    const int64_t bytes = matrix.source->rows() * matrix.source->cols() * 2;
-    if (bytes <= exec::kMostExpanded) choice.expand_bytes = std::max(choice.expand_bytes, bytes);
-  }
   for (const int64_t rows : {int64_t{1}, std::max<int64_t>(1, longest_step)}) {
     const exec::Batch batch = ops.begin_recording(rows);
     model->forward(batch, ops);

@@ -8,7 +8,7 @@ namespace galvani::engine {
 /// Records the model's forward pass for one row and for the longest step, and asks the plans. Pure but for reading the
 /// checkpoint's small tensors; the part need not be here. Errors: kUnsupported naming the first operation that the part
 /// refuses and why; whatever loading the model reports. Returns exec::expected_weight_bytes().
-Result<int64_t> check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps& caps, exec::GpuChoice choice,
+Result<int64_t> check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps& caps, const exec::GpuChoice& choice,
                                 int64_t longest_step);
 
 }  // namespace galvani::engine

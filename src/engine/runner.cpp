@@ -56,6 +56,9 @@ Status check_options(const LoadOptions& options) {
                 "a context of {} tokens cannot be; give 1 to 2147483647, or 0 for the model's own", options.context);
   if (options.max_sequences < 1 || options.max_sequences > 4096)
     return fail(ErrorCode::kInvalidArgument, "{} sequences at once cannot be; give 1 to 4096", options.max_sequences);
+  if (options.expand_mib < 0 || options.expand_mib > 1 << 20)
+    return fail(ErrorCode::kInvalidArgument, "expand_mib is {}; it must be 0 (no expand arm) to 1048576",
+                options.expand_mib);
   if (options.max_batch_tokens < 1 || options.max_batch_tokens > 1 << 20)
     return fail(ErrorCode::kInvalidArgument, "a batch of {} tokens cannot be; give 1 to 1048576",
                 options.max_batch_tokens);
@@ -107,6 +110,7 @@ exec::OpsOptions ops_options(const LoadOptions& options, Arithmetic arithmetic) 
           .batch_invariant = options.batch_invariant,
           .count_activations = options.count_activations,
           .poison = options.poison,
+          .expand_mib = options.expand_mib,
           .arms = options.arms};
 }
 

@@ -48,6 +48,12 @@ kernels::QmatmulCudaProblem problem_of(const Call& call, const Stretch& stretch,
   return problem;
 }
 
+/// As CudaOps: cuBLASLt for weights of the activations' type, else the plain product.
+bool through_blas(const quant::MatrixSource& matrix, const GpuChoice& choice) {
+  const DType type = choice.arithmetic == kernels::Arithmetic::kBF16 ? DType::kBF16 : DType::kF16;
+  return matrix.kind() == quant::MatrixKind::kDense && matrix.dtype() == type;
+}
+
 std::string product_plan(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
   std::string text;
   const auto add = [&](const std::string& plan) { text += (text.empty() ? "" : "; then ") + plan; };
@@ -56,10 +62,8 @@ std::string product_plan(const DeviceCaps& caps, const Call& call, const GpuChoi
     if (stretch.format) {
       add(kernels::qmatmul_cuda_plan_text(caps, problem_of(call, stretch, choice), kernels::PlanDetail::kReasons));
     } else {
-      // As CudaOps: cuBLASLt for weights of the activations' type, else the plain product.
       const quant::MatrixSource& matrix = *call.parts[i];
-      const DType type = choice.arithmetic == kernels::Arithmetic::kBF16 ? DType::kBF16 : DType::kF16;
-      const bool blas = matrix.kind() == quant::MatrixKind::kDense && matrix.dtype() == type && call.in % 8 == 0;
+      const bool blas = through_blas(matrix, choice) && call.in % 8 == 0;
       add(blas ? "cuBLASLt"
                : "kernel=linear_dense_sm70 (no packed form and no cuBLASLt product for " + matrix.format() + ")");
     }
@@ -167,7 +171,7 @@ Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, co
                 "--act f32: the GPU multiplies f16 and bf16; allowed: auto, f16, bf16 (or --device cpu)");
   if (options.arithmetic == kernels::Arithmetic::kBF16 && !caps.has(Feature::kBf16))
     return fail(ErrorCode::kUnsupported, "--act bf16: {} multiplies no bf16 (from 8.0 on); allowed: auto, f16", name);
-  GpuChoice choice{.arithmetic = options.arithmetic, .kv = kv};
+  GpuChoice choice{.arithmetic = options.arithmetic, .kv = kv, .expand_bytes = options.expand_mib << 20};
   // One arm whatever the number of rows: the one that takes any.
   if (options.batch_invariant) choice.forced_matmul = static_cast<int>(kernels::QmatmulCudaArm::kMma);
   for (const auto& [op, arm] : options.arms) GALVANI_TRY_VOID(choose_arm(choice, op, arm));
@@ -181,6 +185,23 @@ Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, co
   choice.rows_only = options.batch_invariant || choice.attention == kernels::AttentionCudaArm::kDecode ||
                      choice.attention == kernels::AttentionCudaArm::kSimt;
   return choice;
+}
+
+int64_t gpu_workspace_bytes(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
+  int64_t expanded = 0;
+  bool dense = false;
+  for (const Call& call : calls) {
+    if (call.kind != Call::Kind::kProduct) continue;
+    for (size_t i = 0; i < call.parts.size();) {
+      const Stretch stretch = stretch_of(call, i);
+      if (stretch.format)
+        expanded = std::max(expanded, kernels::qmatmul_cuda_expands(caps, problem_of(call, stretch, choice)));
+      else
+        dense |= through_blas(*call.parts[i], choice);
+      i = stretch.end;
+    }
+  }
+  return kernels::QmatmulCuda::workspace_bytes(caps, expanded) + (dense ? int64_t{cuda::Blas::kWorkspaceBytes} : 0);
 }
 
 std::string cuda_call_plan(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {

@@ -23,12 +23,9 @@ struct GpuChoice {
   bool arm_named = false;  ///< by --arm qmatmul, not by batch invariance
   kernels::AttentionCudaArm attention = kernels::AttentionCudaArm::kAuto;
   StepArm step = StepArm::kAuto;
-  bool rows_only = false;    ///< chunks are run row by row too: one arm whatever the batch
-  int64_t expand_bytes = 0;  ///< the largest matrix that the expand arm may hold
+  bool rows_only = false;                                ///< chunks are run row by row too: one arm whatever the batch
+  int64_t expand_bytes = OpsOptions().expand_mib << 20;  ///< the largest matrix that the expand arm may hold
 };
-
-/// Largest matrix that a run lets the expand arm hold.
-constexpr int64_t kMostExpanded = int64_t{1} << 29;
 
 /// `--act auto` on such a part.
 constexpr kernels::Arithmetic gpu_arithmetic(const DeviceCaps& caps) {
@@ -45,6 +42,10 @@ std::string cuda_call_plan(const DeviceCaps& caps, const RecordingOps::Call& cal
 /// Why the part runs no kernel for this call, forced arms included; empty: it does. A product of several parts has a
 /// kernel for each stretch of equal formats, and each must have one.
 std::string cuda_call_refusal(const DeviceCaps& caps, const RecordingOps::Call& call, const GpuChoice& choice);
+
+/// Bytes that products of these calls hold on the part beside weights and activations: the expand arm's matrix where a
+/// plan takes it, cuBLASLt's workspace, partial sums. CudaOps allocates the same.
+int64_t gpu_workspace_bytes(const DeviceCaps& caps, std::span<const RecordingOps::Call> calls, const GpuChoice& choice);
 
 /// The first call that the part refuses, as an error for a person: kUnsupported. Also when an arm of qmatmul is forced
 /// and no call is a quantized product.

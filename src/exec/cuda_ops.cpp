@@ -127,9 +127,15 @@ Status CudaOps::finish_loading() {
   for (const CudaLinear& linear : linears_)
     for (const CudaSegment& segment : linear.segments) {
       dense |= !segment.packed && segment.type == act_type_;
-      // The output head is multiplied for few rows alone; it is not worth a workspace.
-      const int64_t bytes = segment.packed ? segment.rows * linear.cols * 2 : 0;
-      if (bytes <= kMostExpanded) largest = std::max(largest, bytes);
+      if (!segment.packed) continue;
+      kernels::QmatmulCudaProblem problem;
+      problem.n = segment.rows, problem.k = linear.cols, problem.format = segment.packed->format;
+      problem.kind = kernels::weight_kind_of(problem.format);
+      problem.arithmetic = options_.arithmetic;
+      problem.exact_weights = segment.packed->exact(options_.arithmetic);
+      problem.x_aligned = linear.cols % 8 == 0;
+      problem.forced = choice_.forced_matmul, problem.workspace_bytes = choice_.expand_bytes;
+      largest = std::max(largest, kernels::qmatmul_cuda_expands(device_->caps(), problem));
     }
   GALVANI_TRY(qmatmul_, kernels::QmatmulCuda::create(
                             device_, {.forced = choice_.forced_matmul, .expand_bytes = largest, .crossovers = {}}));

@@ -50,6 +50,9 @@ struct OpsOptions {
   bool batch_invariant = false;    ///< one arm and one split whatever the number of rows
   bool count_activations = false;  ///< fill ActivationCounters (slower)
   bool poison = false;             ///< fill outputs with NaN before they are computed
+  /// A GPU: MiB of the largest matrix that a product may hold in 16 bits on its way to cuBLASLt (the expand arm); 0
+  /// forbids it.
+  int64_t expand_mib = 512;
   /// Forced arms, "op=name" already split, e.g. {"qmatmul", "panel"}; unknown ones are refused at creation.
   std::vector<std::pair<std::string, std::string>> arms;
 };

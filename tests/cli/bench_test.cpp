@@ -43,8 +43,8 @@ TEST(Bench, BadCasesAreUsageErrorsThatSayWhatIsAllowed) {
 // A figure would be taken for what was asked, so nothing that was asked is ignored.
 TEST(Bench, FlagsOfTheOtherKindAreRefused) {
   const std::string model = model_data("hf/llama");
-  const Words of_kernels[] = {{"--tune"},      {"--case", "64x64:4g64:1"}, {"--gpu", "0"},
-                              {"--no-cublas"}, {"--expand-mib", "0"},      {"--no-dependent-launch"}};
+  const Words of_kernels[] = {
+      {"--tune"}, {"--case", "64x64:4g64:1"}, {"--gpu", "0"}, {"--no-cublas"}, {"--no-dependent-launch"}};
   for (Words flag : of_kernels) {
     flag.insert(flag.begin(), {"bench", "-m", model});
     expect_error(2, flag, {flag[3] + " is of --kernels"});

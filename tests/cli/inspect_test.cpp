@@ -86,11 +86,14 @@ TEST(Inspect, SaysWhetherTheModelWouldRunOnAPart) {
 
 TEST(Inspect, SaysWhatMemoryAPartWouldHold) {
   // Two layers of 2 heads x 16 keys and values in bf16: 256 bytes a token.
-  expect_words("hf/llama", {"--device", "h200", "-c", "4194304"},
-               {" of its 141 GiB and some for workspaces: weights 0.00, 1 sequence of 4194304 tokens 1.00\n"});
-  expect_words("hf/llama", {"--device", "h200", "-c", "4194304", "--kv", "f32"}, {"4194304 tokens 2.00\n"});
+  expect_words(
+      "hf/llama", {"--device", "h200", "-c", "4194304"},
+      {" of its 141 GiB, and some for activations: weights 0.00, 1 sequence of 4194304 tokens 1.00, workspaces "
+       "of products 0.05\n"});
+  expect_words("hf/llama", {"--device", "h200", "-c", "4194304", "--kv", "f32"}, {"4194304 tokens 2.00, workspaces"});
   expect_words("hf/llama", {"--device", "t4", "-c", "4194304", "--sequences", "17"},
-               {"memory: 17.00 of its 16 GiB", "17 sequences of 4194304 tokens 17.00; DOES NOT FIT: lower -c"});
+               {"memory: 17.00 of its 16 GiB",
+                "17 sequences of 4194304 tokens 17.00, workspaces of products 0.00; DOES NOT FIT: lower -c"});
 }
 
 TEST(Inspect, TheLargestPlanIsANumber) {

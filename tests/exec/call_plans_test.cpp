@@ -89,6 +89,28 @@ TEST(CallPlans, PartsJoinOnlyAtWholeRowTilesAndDensePartsStandAlone) {
   EXPECT_TRUE(check_gpu_calls(h200, none, invariant).has_value());
 }
 
+// Memory for a matrix in 16 bits is taken where a plan expands one, and only there.
+TEST(CallPlans, WorkspacesAreThoseOfTheArmsThatAreTaken) {
+  constexpr int64_t kMib = int64_t{1} << 20, kBlas = 32 * kMib, kParts = 16 * kMib;
+  const DeviceCaps &a100 = find_part("a100-80")->caps, &h200 = find_part("h200")->caps;
+  const Call calls[] = {product({packed(64, 4), packed(32, 4)}), product({packed(48, 8)}, 512)};
+  const int64_t largest = 96 * 128 * 2;  // 64 and 32 rows are one matrix
+  GpuChoice choice;
+  EXPECT_EQ(gpu_workspace_bytes(a100, calls, choice), largest + kBlas) << "from 256 tokens on expanding is faster";
+  EXPECT_EQ(gpu_workspace_bytes(h200, calls, choice), kParts) << "wgmma is faster at any number of tokens";
+  choice.expand_bytes = largest - 1;
+  EXPECT_EQ(gpu_workspace_bytes(a100, calls, choice), 48 * 128 * 2 + kBlas) << "the larger one may not be expanded";
+  choice.expand_bytes = 0;
+  EXPECT_EQ(gpu_workspace_bytes(a100, calls, choice), 0) << "forbidden";
+  const std::string plan = cuda_call_plan(a100, calls[1], choice);
+  EXPECT_EQ(count(plan, "arm=mma"), 1u) << plan;
+  choice = forced(kernels::QmatmulCudaArm::kExpand);
+  EXPECT_EQ(gpu_workspace_bytes(h200, calls, choice), largest + kBlas + kParts);
+  choice.expand_bytes = 0;
+  EXPECT_NE(cuda_call_refusal(h200, calls[1], choice).find("it was forbidden"), std::string::npos);
+  EXPECT_EQ(gpu_workspace_bytes(h200, std::vector{product({dense(64)})}, {}), kBlas + kParts) << "through cuBLASLt";
+}
+
 TEST(CallPlans, OptionsAreRefusedWithWhatIsAllowed) {
   const auto message = [](const char* part, const OpsOptions& options) {
     const auto choice = gpu_choice(find_part(part)->caps, part, options, DType::kF16);

@@ -16,7 +16,7 @@ QmatmulCudaProblem problem_of(const CudaMatrix& w, const CudaActivations& x, Ari
   QmatmulCudaProblem p;
   p.m = x.m, p.n = w.rows, p.k = w.cols;
   p.format = w.format, p.kind = weight_kind_of(w.format), p.arithmetic = arithmetic;
-  p.exact_weights = arithmetic == Arithmetic::kF16 ? w.form.exact_f16 : w.form.exact_bf16;
+  p.exact_weights = w.exact(arithmetic);
   p.x_aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 && w.cols % 8 == 0;
   p.y_16 = y.as_x, p.add = y.add, p.gated = y.gate.on != 0;
   p.y_aligned = reinterpret_cast<uintptr_t>(y.data) % 16 == 0 && y.stride * (y.as_x ? 2 : 4) % 16 == 0;
@@ -75,6 +75,11 @@ std::optional<QmatmulCudaArm> qmatmul_cuda_arm_from_name(std::string_view name) 
   for (int i = 0; i < kQmatmulCudaArms; ++i)
     if (name == qmatmul_cuda_arm_name(static_cast<QmatmulCudaArm>(i))) return static_cast<QmatmulCudaArm>(i);
   return std::nullopt;
+}
+
+int64_t QmatmulCuda::workspace_bytes(const DeviceCaps& caps, int64_t expand_bytes) {
+  return (expand_bytes > 0 ? (expand_bytes + 255) / 256 * 256 + int64_t{cuda::Blas::kWorkspaceBytes} : 0) +
+         (caps.has(Feature::kWgmma) ? int64_t{kPartsBytes} : 0);
 }
 
 Result<std::unique_ptr<QmatmulCuda>> QmatmulCuda::create(std::shared_ptr<cuda::CudaDevice> device,

@@ -30,6 +30,8 @@ struct CudaMatrix {
   A16FloatForm form;  ///< float codes alone
 
   int64_t packed_bytes() const { return a16_bytes(format, rows, cols); }
+  /// Whether all weights are numbers of x's type.
+  bool exact(Arithmetic arithmetic) const { return arithmetic == Arithmetic::kF16 ? form.exact_f16 : form.exact_bf16; }
 };
 
 /// The A16 form of a matrix; kUnsupported when it has none.
@@ -75,6 +77,9 @@ class QmatmulCuda {
              const CudaResult& y);
   QmatmulCudaPlan plan(const CudaMatrix& w, const CudaActivations& x, Arithmetic arithmetic,
                        const CudaResult& y = {}) const;
+
+  /// What create() allocates on such a part.
+  static int64_t workspace_bytes(const DeviceCaps& caps, int64_t expand_bytes);
 
   Options& options() { return options_; }
   int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.size() + parts_.size()); }

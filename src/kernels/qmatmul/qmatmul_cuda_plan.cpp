@@ -139,6 +139,14 @@ QmatmulCudaPlan qmatmul_cuda_plan(const DeviceCaps& caps, const QmatmulCudaProbl
   return plan;
 }
 
+int64_t qmatmul_cuda_expands(const DeviceCaps& caps, QmatmulCudaProblem p, const QmatmulCudaCrossovers& crossovers) {
+  for (p.m = 1; p.m <= 1 << 20; p.m *= 2) {
+    const QmatmulCudaPlan plan = qmatmul_cuda_plan(caps, p, crossovers);
+    if (plan.ok && plan.arm == QmatmulCudaArm::kExpand) return plan.workspace_bytes;
+  }
+  return 0;
+}
+
 std::string qmatmul_cuda_explain(const DeviceCaps& caps, const QmatmulCudaProblem& p,
                                  const QmatmulCudaCrossovers& crossovers) {
   std::string text;

@@ -306,6 +306,10 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
 /// the gate is what is fastest there.
 QmatmulCudaPlan qmatmul_cuda_plan(const DeviceCaps& caps, const QmatmulCudaProblem& p,
                                   const QmatmulCudaCrossovers& crossovers = {});
+/// Bytes that the expand arm's workspace needs for this matrix: those of its 16-bit form where that arm is the plan of
+/// some number of tokens (of p.m apart), forced arms included, else 0. p.workspace_bytes: the most it may be.
+int64_t qmatmul_cuda_expands(const DeviceCaps& caps, QmatmulCudaProblem p,
+                             const QmatmulCudaCrossovers& crossovers = {});
 /// Every arm with its verdict, one a line.
 std::string qmatmul_cuda_explain(const DeviceCaps& caps, const QmatmulCudaProblem& p,
                                  const QmatmulCudaCrossovers& crossovers = {});
