@@ -35,6 +35,10 @@ struct Options {
 };
 const Options& options();
 
+/// GALVANI_EMULATED_SUMS=truncated (tensor_sum.h), as it was when the launch began: a test may ask for it in between.
+bool truncated_sums();
+void look_at_sums();
+
 /// Ends the kernel with an error, from one of its threads.
 [[noreturn]] void fault(const std::string& what);
 

@@ -9,6 +9,7 @@
 
 #include "cuda/memory.h"
 #include "emulated_gpu/grid.h"
+#include "emulated_gpu/tensor_sum.h"
 
 namespace galvani::emulated {
 namespace {
@@ -324,6 +325,50 @@ TEST(EmulatedGpu, IntrinsicsAreThoseOfTheManual) {
   EXPECT_EQ(__float2ull_rn(-1.0f), 0ull);
   EXPECT_EQ(__umulhi(0x80000000u, 6), 3u);
   EXPECT_EQ(__fdividef(1.0f, 0x1p127f), 0.0f);
+}
+
+/// c + the products of `a` with ones, by the tensor core of such an architecture.
+float truncated(float c, std::vector<float> a, int cuda_arch) {
+  a.resize(16);
+  const std::vector<float> ones(16, 1.0f);
+  std::vector<int> a_log2, ones_log2(16, 0);
+  for (const float x : a) a_log2.push_back(exponent_of(x, -14));
+  return truncated_sum(c, a.data(), a_log2.data(), ones.data(), ones_log2.data(), 1, 16, tensor_core(cuda_arch));
+}
+
+// What tells the generations apart: how far below the largest addend others are cut off, and how many are added at
+// once. Results are cut off too, towards zero.
+TEST(EmulatedGpu, TruncatedSumsAreThoseOfEachGeneration) {
+  const float unit = 0x1p-23f;  // last place of 1
+  for (const int arch : {700, 750, 800, 890, 900, 1000}) {
+    EXPECT_EQ(truncated(1, {unit}, arch), 1 + unit) << arch;
+    EXPECT_EQ(truncated(1, {unit / 2}, arch), 1.0f) << arch;
+    EXPECT_EQ(truncated(1, {-unit / 2}, arch), arch < 800 ? 1.0f : 1 - unit / 2) << arch;
+    EXPECT_EQ(truncated(-1, {-1.9f * unit}, arch), -1 - unit) << arch;
+    EXPECT_EQ(truncated(0, {3, 5, -7.5f}, arch), 0.5f) << arch;
+    EXPECT_EQ(truncated(0, {}, arch), 0.0f) << arch;
+  }
+  // Quarters of the last place add up where they are kept, halves where halves are.
+  const std::vector<float> quarters(4, unit / 4), halves(4, unit / 2);
+  EXPECT_EQ(truncated(1, quarters, 700), 1.0f);
+  EXPECT_EQ(truncated(1, quarters, 800), 1.0f);
+  EXPECT_EQ(truncated(1, quarters, 900), 1 + unit);
+  EXPECT_EQ(truncated(1, halves, 700), 1.0f);
+  EXPECT_EQ(truncated(1, halves, 800), 1 + 2 * unit);
+  EXPECT_EQ(truncated(1, halves, 900), 1 + 2 * unit);
+  // A half that stands apart meets the other half in the same group of 4, 8 or 16, or is cut off twice.
+  for (const size_t apart : {3, 5, 12}) {
+    std::vector<float> a(16);
+    a[0] = a[apart] = unit / 2;
+    EXPECT_EQ(truncated(1, a, 800), apart < 8 ? 1 + unit : 1.0f);
+    EXPECT_EQ(truncated(1, a, 900), 1 + unit);
+  }
+  // A product counts with its operands' exponents: 1.5 · 1.5 is aligned as a number below 2.
+  const float a[16] = {1.5f}, b[16] = {1.5f};
+  int a_log2[16], b_log2[16];
+  for (int k = 0; k < 16; ++k) a_log2[k] = exponent_of(a[k], -14), b_log2[k] = exponent_of(b[k], -14);
+  EXPECT_EQ(truncated_sum(unit, a, a_log2, b, b_log2, 1, 16, tensor_core(700)), 2.25f);
+  EXPECT_EQ(truncated_sum(-unit, a, a_log2, b, b_log2, 1, 16, tensor_core(700)), 2.25f - 2 * unit);
 }
 
 }  // namespace

@@ -339,6 +339,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
   return stream_work(config->stream, [launch, cooperative] {
     if (runtime().sticky != cudaSuccess) return;
     const std::lock_guard lock(runtime().launches);
+    look_at_sums();
     const std::string error = cooperative ? run_cooperative(launch) : run(launch);
     if (error.empty()) return;
     std::fprintf(stderr, "emulated GPU: %s\n", error.c_str());

@@ -1,6 +1,6 @@
 #pragma once
-// kernels/common/mma.cuh in C++. Products are exact; sums are f32 in the order of k (tensor cores add otherwise, and
-// their last bits differ between generations).
+// kernels/common/mma.cuh in C++. Products are exact; tensor_sum.h says how they are added.
+#include "emulated_gpu/tensor_sum.h"
 #include "kernels/common/device.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
@@ -74,9 +74,7 @@ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
         for (int r = 0; r < 2; ++r) c[g + r * 8][2 * t + i] = in.c[2 * r + i];
       }
     }
-    for (int row = 0; row < 16; ++row)
-      for (int k = 0; k < 16; ++k)
-        for (int col = 0; col < 8; ++col) c[row][col] += a[row][k] * b[k][col];
+    emulated::tensor_product<__CUDA_ARCH__, kSameType<T, f16>>(c, a, b);
     for (int lane = 0; lane < 32; ++lane) {
       auto& out = *static_cast<EmulatedMma<T>*>(lanes[lane]);
       for (int i = 0; i < 4; ++i) out.c[i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];

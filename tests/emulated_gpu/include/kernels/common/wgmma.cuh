@@ -69,9 +69,7 @@ void emulated_wgmma_run(void* const* lanes, unsigned) {
     for (int row = 0; row < 16; ++row)
       for (int k = 0; k < 16; ++k) a[row][k] = a_tile.k_major<T>(first.warp % 4 * 16 + row, k);
   }
-  for (int row = 0; row < 16; ++row)
-    for (int k = 0; k < 16; ++k)
-      for (int n = 0; n < kN; ++n) c[row][n] += a[row][k] * b[k][n];
+  emulated::tensor_product<__CUDA_ARCH__, kSameType<T, f16>>(c, a, b);
   for (int lane = 0; lane < 32; ++lane) {
     auto& out = *static_cast<EmulatedWgmma*>(lanes[lane]);
     for (int j = 0; j < kN / 8; ++j)
