@@ -8,6 +8,7 @@
 #include "kernels/op_checks.h"
 #include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
+#include "kernels/qmatmul/qmatmul_cuda_bound.h"
 #include "quant/affine.h"
 #include "quant/fp_codec.h"
 #include "quant/sources.h"
@@ -103,42 +104,84 @@ struct Sum {
   double value = 0, bound = 0;
 };
 
-/// [m, kN] in f64, and what a result may be off by: 1.05·u·|y| + 4·max(1, √K/16)·2^−24·Σ|w·x|, and for arms that round
-/// each weight one unit of the largest product, or if that is more, what weight_slack says of each. No arm rounds float
-/// codes.
-std::vector<Sum> exact_sums(const Weights& w, const std::vector<float>& x, int64_t m, bool exact_weights,
-                            StoreType type) {
-  const bool floats = !w.values.empty();
-  std::vector<float> values = w.values;
-  values.resize(kN * kK);
-  if (!floats) quant::affine_dequant_rows(w.tensor.view, 0, kN, values.data());
-  std::vector<double> weights(values.begin(), values.end()), slacks(values.size());
-  for (int64_t i = 0; !floats && i < kN * kK; ++i) {
-    const int64_t r = i / kK, c = i % kK;
-    const auto at = static_cast<size_t>(i);
-    if (exact_weights) {
-      const quant::AffineView& view = w.tensor.view;
-      const auto group = static_cast<size_t>(r * view.groups() + c / view.group);
-      const uint32_t code = quant::affine_code(view.codes + r * view.row_code_bytes(), view.bits, c);
-      weights[at] = double{group_value(view, view.scales, group)} * code + group_value(view, view.biases, group);
-    } else {
-      slacks[at] = weight_slack(w, r, c, values[at], type);
-      weights[at] = round_as(values[at], type);
+/// A matrix as the reference multiplies it.
+struct Exact {
+  std::vector<double> weights, slacks;  ///< [kN, kK]; slacks: where weights are rounded
+  std::vector<float> scales, biases;    ///< of groups, for the arms for few tokens
+  std::vector<uint32_t> codes;
+};
+
+/// few: no arm for few tokens rounds a weight, and none any float code.
+Exact exact_of(const Weights& w, bool few, StoreType type) {
+  Exact e;
+  e.slacks.resize(kN * kK);
+  if (!w.values.empty()) {
+    e.weights.assign(w.values.begin(), w.values.end());
+    return e;
+  }
+  const quant::AffineView& view = w.tensor.view;
+  if (few) {
+    for (size_t g = 0; g < static_cast<size_t>(kN * view.groups()); ++g) {
+      e.scales.push_back(group_value(view, view.scales, g));
+      e.biases.push_back(group_value(view, view.biases, g));
+    }
+    for (int64_t i = 0; i < kN * kK; ++i)
+      e.codes.push_back(quant::affine_code(view.codes + i / kK * view.row_code_bytes(), view.bits, i % kK));
+    return e;
+  }
+  std::vector<float> values(kN * kK);
+  quant::affine_dequant_rows(view, 0, kN, values.data());
+  for (int64_t i = 0; i < kN * kK; ++i) {
+    const float value = values[static_cast<size_t>(i)];
+    e.weights.push_back(round_as(value, type));
+    e.slacks[static_cast<size_t>(i)] = weight_slack(w, i / kK, i % kK, value, type);
+  }
+  return e;
+}
+
+/// What rounding each weight apart may do to a row's product: what weight_slack says of each, or if that is more one
+/// unit of the largest product.
+double rounding_slack(std::span<const double> weights, std::span<const double> slacks, std::span<const float> x,
+                      StoreType type) {
+  double slack = 0, largest = 0;
+  for (size_t c = 0; c < x.size(); ++c) {
+    slack += slacks[c] * std::fabs(x[c]);
+    largest = std::max(largest, std::fabs(weights[c] * x[c]));
+  }
+  return std::max(slack, 2 * store_roundoff(type) * largest);
+}
+
+/// [m, kN] in f64, and what a result may be off by: what qmatmul_cuda_bound.h says of the arm's sums, 1.05·u·|y| twice
+/// (the result, and before it the factor of float codes), and for arms that round each weight rounding_slack.
+std::vector<Sum> exact_sums(const Weights& w, const std::vector<float>& x, int64_t m, const QmatmulCudaPlan& plan,
+                            const DeviceCaps& caps, StoreType type) {
+  const TensorCore core = tensor_core(caps);
+  const bool few = qmatmul_cuda_is_few(plan.arm), floats = !w.values.empty();
+  const Exact e = exact_of(w, few, type);
+  const A16Format& format = w.packed.format;
+  const auto groups = static_cast<size_t>(w.tensor.view.codes == nullptr ? 0 : w.tensor.view.groups());
+  const auto chains = qmatmul_cuda_chains(plan, static_cast<int>(a16_units(kK)));
+  std::vector<Sum> sums;
+  for (int64_t t = 0; t < m; ++t) {
+    const std::span<const float> in(x.data() + t * kK, kK);
+    for (int64_t row = 0; row < kN; ++row) {
+      const auto r = static_cast<size_t>(row);
+      const auto weights = [&] { return std::span(e.weights).subspan(r * kK, kK); };
+      BoundedSum sum;
+      if (few && !floats)
+        sum =
+            few_affine_sum({std::span(e.codes).subspan(r * kK, kK), std::span(e.scales).subspan(r * groups, groups),
+                            std::span(e.biases).subspan(r * groups, groups), format.bits, format.group, row % 16 >= 8},
+                           in, plan.arithmetic, core);
+      else if (few || (floats && plan.arm == QmatmulCudaArm::kMma))
+        sum = scaled_sum(weights(), in, kA16Cols / a16_subgroups(format.group), core);
+      else
+        sum = chained_sum(weights(), in, chains, core);
+      const double slack =
+          few || floats ? 0 : rounding_slack(weights(), std::span(e.slacks).subspan(r * kK, kK), in, type);
+      sums.push_back({sum.value, (floats ? 2.1 : 1.05) * 0x1p-24 * std::fabs(sum.value) + sum.error() + slack + 1e-30});
     }
   }
-  const double factor = 4 * std::max(1.0, std::sqrt(static_cast<double>(kK)) / 16) * 0x1p-24;
-  std::vector<Sum> sums;
-  for (int64_t t = 0; t < m; ++t)
-    for (int64_t r = 0; r < kN; ++r) {
-      double sum = 0, size = 0, slack = 0, largest = 0;
-      for (int64_t c = 0; c < kK; ++c) {
-        const double in = x[static_cast<size_t>(t * kK + c)], product = weights[static_cast<size_t>(r * kK + c)] * in;
-        sum += product, size += std::fabs(product), slack += slacks[static_cast<size_t>(r * kK + c)] * std::fabs(in);
-        largest = std::max(largest, std::fabs(product));
-      }
-      if (!exact_weights && !floats) slack = std::max(slack, 2 * store_roundoff(type) * largest);
-      sums.push_back({sum, 1.05 * 0x1p-24 * std::fabs(sum) + factor * size + slack + 1e-30});
-    }
   return sums;
 }
 
@@ -281,7 +324,7 @@ Result<KernelVerdict> check_one(CheckRig& rig, QmatmulCuda& product, const Weigh
   const QmatmulCudaPlan plan = product.plan(w.packed, in, c.arithmetic, out);
   GALVANI_TRY_VOID(product.run(rig.stream(), w.packed, in, c.arithmetic, out));
   GALVANI_TRY(const auto got, rig.read(y, static_cast<size_t>(c.m * width), out_type));
-  const std::vector<Sum> sums = exact_sums(w, x, c.m, qmatmul_cuda_is_few(c.arm), type);
+  const std::vector<Sum> sums = exact_sums(w, x, c.m, plan, rig.device().caps(), type);
   return KernelVerdict{name_of(plan), c.gated ? compare_gated(sums, got, type) : compare(sums, got),
                        fmt::format("96 x 320, {} tokens{}", c.m, c.gated ? ", silu(gate)·up" : "")};
 }
