@@ -51,7 +51,7 @@ class CudaAttention : public OnGpu {
     const DeviceCaps& caps = device->caps();
     if (arm == Arm::kDecode || arm == Arm::kSimt) {
       const auto choice = arm == Arm::kDecode ? plan_attention_decode(caps, shape) : plan_attention_simt(caps, shape);
-      EXPECT_NE(choice.kernel, nullptr) << choice.refusal;
+      if (choice.kernel == nullptr) return ADD_FAILURE() << choice.refusal, read(out, out_type);
       std::vector<int> mine(at.size()), schedule(at.size() + 2);
       for (size_t i = 0; i < at.size(); ++i) mine[i] = positions[static_cast<size_t>(at[i])];
       const int segments = attention_schedule(mine, c.window, segment, schedule.data());
@@ -81,7 +81,7 @@ class CudaAttention : public OnGpu {
       return read(out, out_type);
     }
     const auto choice = plan_attention_tiles(caps, shape, arm == Arm::kHalf ? 16 : 1000, arm == Arm::kWgmma);
-    EXPECT_NE(choice.kernel, nullptr) << choice.refusal;
+    if (choice.kernel == nullptr) return ADD_FAILURE() << choice.refusal, read(out, out_type);
     std::vector<AttentionTileRows> tiles;
     for (int n = 0; n < s.sequences; ++n) attention_tiles(n * c.length + first, count, first, n, choice.rows, tiles);
     sort_attention_tiles(tiles, c.window);
@@ -144,7 +144,13 @@ TEST_F(CudaAttention, MatrixArmsMatchTheReference) {
   std::mt19937_64 random(fresh_seed());
   for (const int dim : {64, 128, 256}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      if (dtype == DType::kBF16 && !device->caps().has(Feature::kBf16)) continue;  // RefusedLayersAreErrors
       for (const Arm arm : {Arm::kDecode, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
+        if (arm != Arm::kDecode && device->caps().smem_optin < (64 + 2 * 64) * dim * 2) {
+          // Not even half a tile's queries and a page of keys and values: 7.5 at the greatest width.
+          ASSERT_EQ(plan_attention_tiles(device->caps(), {2, 1, dim, dim, dtype}, 1000).kernel, nullptr);
+          continue;
+        }
         // The f64 reference is slow: one head of a group, and lengths around a page and a tile.
         for (const int length : {1, 64, 65, 200}) {
           AttentionCase c{.heads = 2, .kv_heads = 1, .k_dim = dim, .v_dim = dim, .dtype = dtype, .length = length};
@@ -172,6 +178,29 @@ TEST_F(CudaAttention, MatrixArmsMatchTheReference) {
       }
     }
   }
+}
+
+// What a plan has refused is an error by name when somebody launches it all the same.
+TEST_F(CudaAttention, RefusedLayersAreErrors) {
+  const DeviceCaps& caps = device->caps();
+  std::vector<AttentionCudaShape> shapes = {{2, 1, 80, 80, DType::kF16}, {2, 1, 64, 64, DType::kF32}};
+  if (!caps.has(Feature::kBf16)) shapes.push_back({2, 1, 64, 64, DType::kBF16});
+  for (const AttentionCudaShape& shape : shapes) {
+    const auto decode = plan_attention_decode(caps, shape), tiles = plan_attention_tiles(caps, shape, 1000);
+    ASSERT_EQ(decode.kernel, nullptr);
+    ASSERT_EQ(tiles.kernel, nullptr);
+    for (const Status& status :
+         {attention_decode_cuda(*stream, decode, {}), attention_tiles_cuda(*stream, tiles, {}, 1)}) {
+      ASSERT_FALSE(status.has_value());
+      EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+      EXPECT_NE(status.error().message.find(decode.refusal), std::string::npos) << status.error().message;
+    }
+  }
+  const auto simt = plan_attention_simt(caps, {2, 1, 64, 1024, DType::kF32});
+  ASSERT_EQ(simt.kernel, nullptr);
+  const Status status = attention_simt_cuda(*stream, simt, {});
+  ASSERT_FALSE(status.has_value());
+  EXPECT_NE(status.error().message.find(simt.refusal), std::string::npos) << status.error().message;
 }
 
 TEST_F(CudaAttention, TheArmWithoutMatricesTakesEveryWidth) {
@@ -207,7 +236,7 @@ TEST_F(CudaAttention, RowsAreIndependentBitForBit) {
                         .k_dim = 128,
                         .v_dim = 128,
                         .window = window,
-                        .dtype = DType::kBF16,
+                        .dtype = device->caps().has(Feature::kBf16) ? DType::kBF16 : DType::kF16,
                         .length = 333},
                        3, random);
       s.append(s.whole());

@@ -15,6 +15,13 @@ std::string choice_str(const AttentionCudaChoice& choice) {
   return fmt::format("kernel={} rows={} threads={} shared={}", choice.kernel, choice.rows, choice.threads,
                      choice.shared_bytes);
 }
+/// The kernel of a choice; a refused one is an error that says why.
+Result<const cuda::Kernel*> kernel_of(cuda::CudaDevice& device, const AttentionCudaChoice& choice) {
+  if (choice.kernel == nullptr)
+    return fail(ErrorCode::kUnsupported, "attention that the plan has refused for {}: {}", device.name(),
+                choice.refusal);
+  return device.kernel(choice.kernel);
+}
 /// [pages, kv_heads · 64, dim], boxes of a page and head × 64 dims. How many pages there are is not known here; what is
 /// asked for comes from block tables, so the map reaches over any memory a part may have.
 Result<TensorMap> map_of_pages(cuda::CudaDevice& device, const char* pages, long long page_stride, int kv_heads,
@@ -75,11 +82,11 @@ void sort_attention_tiles(std::vector<AttentionTileRows>& tiles, int window) {
 
 Status attention_decode_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionRowsArgs& args) {
   cuda::CudaDevice& device = stream.device();
+  GALVANI_TRY(const cuda::Kernel* decode, kernel_of(device, choice));
   device.trace_plan([&] {
     return attention_cuda_launch_str(choice, args.kv, args.heads, args.score, args.rows) +
            " then kernel=attention_merge_sm75";
   });
-  GALVANI_TRY(const cuda::Kernel* decode, device.kernel(choice.kernel));
   GALVANI_TRY(const cuda::Kernel* merge, device.kernel("attention_merge_sm75"));
   const auto blocks = static_cast<unsigned>(device.caps().sms * choice.blocks_per_sm);
   GALVANI_TRY_VOID(cuda::launch(stream, *decode,
@@ -97,9 +104,9 @@ Status attention_decode_cuda(cuda::Stream& stream, const AttentionCudaChoice& ch
 }
 
 Status attention_simt_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionRowsArgs& args) {
+  GALVANI_TRY(const cuda::Kernel* kernel, kernel_of(stream.device(), choice));
   stream.device().trace_plan(
       [&] { return attention_cuda_launch_str(choice, args.kv, args.heads, args.score, args.rows); });
-  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(choice.kernel));
   const auto rows = static_cast<unsigned>(args.rows), heads = static_cast<unsigned>(args.heads);
   return cuda::launch(stream, *kernel,
                       {.grid = {rows, heads},
@@ -111,8 +118,8 @@ Status attention_simt_cuda(cuda::Stream& stream, const AttentionCudaChoice& choi
 
 Status attention_tiles_cuda(cuda::Stream& stream, const AttentionCudaChoice& choice, const AttentionTilesArgs& args,
                             int tiles) {
+  GALVANI_TRY(const cuda::Kernel* kernel, kernel_of(stream.device(), choice));
   stream.device().trace_plan([&] { return attention_cuda_launch_str(choice, args.kv, args.heads, args.score, 0); });
-  GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(choice.kernel));
   const auto grid = static_cast<unsigned>(tiles), heads = static_cast<unsigned>(args.heads);
   const cuda::LaunchConfig config{.grid = {grid, heads},
                                   .block = {static_cast<unsigned>(choice.threads)},
