@@ -27,7 +27,7 @@ namespace {
 constexpr unsigned kSharedBase = 1024;          // where the dynamic window begins, so that 0 is never an address
 constexpr unsigned kStaticMiddle = 0xa0000000;  // __shared__ variables are thread_local; this is the anchor's address
 constexpr size_t kAlign = 1024;
-thread_local char static_anchor;
+alignas(256) thread_local char static_anchor;  // else a variable's address has not the alignment it asked for
 
 Asynchronous& under_way() {
   auto& mine = self().asynchronous;
@@ -44,6 +44,8 @@ void resume(ThreadState& thread, void** from) {
 
 void leave() {
   ThreadState& mine = self();
+  if (!machine->stacks.intact(mine.stack) && machine->error.empty())
+    machine->error = fmt::format("a thread's frames are larger than {} KiB, its stack here", FiberStacks::kBytes >> 10);
   if (machine->ready.empty() || !machine->error.empty()) {
     galvani_emulated_switch(&mine.stack_pointer, machine->scheduler);
     return;
@@ -185,14 +187,15 @@ std::string run_cluster(const Launch& launch, unsigned cluster, Machine& own, Gr
   machine->cluster = {};
   machine->live = static_cast<int>(blocks * threads);
   machine->body = &launch.body;
-  while (machine->stacks.size() < blocks * threads) machine->stacks.emplace_back();
+  machine->stacks.make_room(blocks * threads);
   for (unsigned b = 0; b < blocks; ++b) {
     const Index3 in = position(b, launch.cluster);
     set_up_block(machine->blocks[b], launch,
                  {at.x * launch.cluster.x + in.x, at.y * launch.cluster.y + in.y, at.z * launch.cluster.z + in.z}, b);
     for (unsigned t = 0; t < threads; ++t) {
       ThreadState& thread = machine->blocks[b].threads[t];
-      thread.stack_pointer = machine->stacks[b * threads + t].prepare(thread_main);
+      thread.stack = b * threads + t;
+      thread.stack_pointer = machine->stacks.prepare(thread.stack, thread_main);
       machine->ready.push_back(&thread);
     }
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/memory.h"
+#include "emulated_gpu/fiber.h"
 #include "emulated_gpu/grid.h"
 #include "emulated_gpu/tensor_sum.h"
 
@@ -249,6 +250,31 @@ TEST(EmulatedGpu, APollMaySeeTheSameValueTwice) {
   EXPECT_EQ(quiet, 2u);
 }
 
+// All multiprocessors of an H200, with the blocks of a decode step.
+TEST(EmulatedGpu, ACooperativeLaunchHoldsAWholeGpu) {
+  unsigned counter = 0;
+  std::vector<unsigned> seen(132);
+  const std::string error = run_cooperative({.grid = {132, 1, 1}, .block = {512, 1, 1}, .cluster = {}, .body = [&] {
+                                               unsigned target = 0;
+                                               grid_sync(&counter, target);
+                                               if (threadIdx.x == 511) seen[blockIdx.x] = counter;
+                                             }});
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(seen, std::vector<unsigned>(132, 132));
+}
+
+TEST(EmulatedGpu, AStackThatOverflowsIsAnError) {
+  const std::string error = run_block(64, [] {
+    if (threadIdx.x != 7) return __syncthreads();
+    // Down to below the stack's end, as frames that are too large would go; the neighbour's frames are not used.
+    volatile char* const here = static_cast<volatile char*>(__builtin_frame_address(0));
+    for (size_t i = FiberStacks::kBytes - 4096; i <= FiberStacks::kBytes; i += 8)
+      here[-static_cast<std::ptrdiff_t>(i)] = 0;
+    __syncthreads();
+  });
+  EXPECT_NE(error.find("larger than 64 KiB"), std::string::npos) << error;
+}
+
 TEST(EmulatedGpu, AGridThatWaitsForEverIsAnError) {
   unsigned counter = 0;
   const std::string missing = run_cooperative({.grid = {3, 1, 1}, .block = {64, 1, 1}, .cluster = {}, .body = [&] {
@@ -273,8 +299,8 @@ TEST(EmulatedGpu, AGridThatWaitsForEverIsAnError) {
 
   const std::string alone = run_block(1, [&] { (void)grid_poll(&counter); });
   EXPECT_NE(alone.find("not cooperative"), std::string::npos) << alone;
-  const std::string many = run_cooperative({.grid = {132, 1, 1}, .block = {512, 1, 1}, .cluster = {}, .body = [] {}});
-  EXPECT_NE(many.find("67584 threads"), std::string::npos) << many;
+  const std::string many = run_cooperative({.grid = {200, 1, 1}, .block = {1024, 1, 1}, .cluster = {}, .body = [] {}});
+  EXPECT_NE(many.find("204800 threads"), std::string::npos) << many;
 }
 
 // What a stream is given runs when somebody waits for it; what is not page-locked was copied on the way.
@@ -290,7 +316,7 @@ TEST(EmulatedGpu, StreamsRunWhenTheyAreWaitedFor) {
   auto reached = cuda::Event::create(*device).value();
   int* from = pinned.as<int>();
   int plain = 5, back = 0;
-  from[0] = 1;
+  from[0] = 1, from[1] = 0;
   ASSERT_TRUE(first.to_device(there.data(), from, 4));
   ASSERT_TRUE(first.to_device(there.as<int>() + 1, &plain, 4));
   ASSERT_TRUE(first.record(reached));

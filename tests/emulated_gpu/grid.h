@@ -5,9 +5,9 @@
 
 namespace galvani::emulated {
 
-/// As run(). No clusters; at most kMostCooperativeThreads in all, since each has a stack with a guard page.
+/// As run(). No clusters; at most kMostCooperativeThreads in all: each has a stack, of which some KiB become memory.
 std::string run_cooperative(const Launch& launch);
-constexpr unsigned kMostCooperativeThreads = 28672;
+constexpr unsigned kMostCooperativeThreads = 160 * 1024;
 
 /// Adds 1, release.
 void grid_arrive_add(unsigned* counter);

@@ -48,6 +48,7 @@ struct ThreadState {
   Thread who;
   BlockState* block = nullptr;
   void* stack_pointer = nullptr;
+  size_t stack = 0;  // of the machine's
   const char* waits_for = nullptr;
   bool ended = false;
   const unsigned* polled = nullptr;  // its last poll, if it has met nobody since
@@ -110,7 +111,7 @@ struct Poller {
 
 /// What one operating system thread runs: the blocks of one cluster at a time.
 struct Machine {
-  std::vector<FiberStack> stacks;
+  FiberStacks stacks;
   std::vector<BlockState> blocks;
   std::deque<ThreadState*> ready;
   void* scheduler = nullptr;
