@@ -12,15 +12,13 @@
 ///    bit that is kept, 2^(−23−extra) of the largest addend; the sum less than 2^−23 of itself. (An addend may have no
 ///    bits below that place; a bound that knew would hold for no other order of additions, and cuBLASLt's is not
 ///    known.);
-///  - few tokens, for every group of a unit: b − offset·s and its product with Σx, u each; an addition of Σx's tree, u
-///  of
-///    its sum, unless f32 holds it; the two additions to the sum so far and one where lanes, warps or blocks join, u of
-///    D each. D is the largest sum of any run of groups, which is what a warp's, a block's or the whole sum may be;
+///  - few tokens, for every group of a unit: b − offset·s and its product with Σx, u each; an addition of Σx's tree,
+///    u of its sum, unless f32 holds it; the two additions to the sum so far and one where lanes, warps or blocks
+///    join, u of D each. D is the largest sum of any run of groups: a warp's, a block's or the whole sum may be it;
 ///  - many tokens: one chain through K, or one for each part of K with an addition, u of the parts' sums, where they
 ///    join;
 ///  - float codes: in the arms for few tokens and in mma a subgroup is a chain, and its scale and the matrix's factor
-///  come
-///    with the additions (u of D each); elsewhere they are in the weights, the factor is a rounding of the result.
+///    come with the additions (u of D each); elsewhere they are in the weights, the factor is a rounding of the result.
 /// The bound is the least of two: every rounding at its worst and all of one sign; or what cutting off must be expected
 /// to add up to (half a place of the last bit, of addends as their signs differ in number), all steps of one sign, and
 /// six standard deviations of the rest, taken as uniform and independent. The second is some times the smaller one, so
