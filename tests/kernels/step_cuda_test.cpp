@@ -1,6 +1,6 @@
 // Doctor's comparison of the kernel that runs a whole decode step, in a test: all phases against f64. The emulated GPU
 // gets as many multiprocessors as make the segments of a kv head two, unless GALVANI_EMULATED_SMS says how many; all of
-// them take some ten times as long.
+// them take six times as long.
 #include <cstdlib>
 
 #include "kernels/cuda_testing.h"
