@@ -1,8 +1,8 @@
 #pragma once
-/// Every CUDA arm against f64 from the stored bits, within 1.05·u_out·|y| + 4·max(1, √K/16)·2^-24·Σ|w·x|, with the
-/// roundings that the contract names (x; for the many-token arms each weight once) applied to the operands first. The
-/// many-token arms' weights pass through f32, so a weight may round the other way at a tie: one unit of the largest
-/// product is added for them. Outputs are NaN before each run, with guard bands around them.
+/// Every CUDA arm against f64 from the stored bits, within 1.05·u_out·|y| and what qmatmul_cuda_bound.h says of its
+/// sums, with the roundings that the contract names (x; for the many-token arms each weight once) applied to the
+/// operands first. The many-token arms' weights pass through f32, so a weight may round the other way at a tie: one
+/// unit of the largest product is added for them. Outputs are NaN before each run, with guard bands around them.
 #include "kernels/qmatmul/qmatmul_cuda.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 
 #include "kernel_testing.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/qmatmul/qmatmul_cuda_bound.h"
 #include "qmatmul_source.h"
 
 namespace galvani::kernels {
@@ -135,8 +136,26 @@ class QmatmulCudaTest : public ::testing::Test {
     return rows;
   }
 
-  /// any_order: the bound that holds for every order of a sum and all data, K·u·Σ|w·x|; for sums of few large terms,
-  /// which the usual one is not made for.
+  /// The sum of a row's products as last_plan adds it. w: its weights as they enter the product.
+  BoundedSum bounded(const MemoryMatrix& source, int64_t r, std::span<const double> w, std::span<const float> x,
+                     std::span<const std::vector<int>> chains, Arithmetic arithmetic) const {
+    const bool floats = source.kind() != quant::MatrixKind::kAffine, few = qmatmul_cuda_is_few(last_plan.arm);
+    const TensorCore core = tensor_core(device->caps());
+    const A16Format& format = last_plan.format;
+    if (floats && (few || last_plan.arm == QmatmulCudaArm::kMma))
+      return scaled_sum(w, x, kA16Cols / a16_subgroups(format.group), core);
+    if (!few) return chained_sum(w, x, chains, core);
+    const auto k = static_cast<size_t>(source.cols()), row = static_cast<size_t>(r),
+               groups = k / static_cast<size_t>(source.group());
+    const auto first = source.codes_.begin() + static_cast<std::ptrdiff_t>(row * k);
+    const std::vector<uint32_t> codes(first, first + static_cast<std::ptrdiff_t>(k));
+    return few_affine_sum({codes, std::span(source.scales_).subspan(row * groups, groups),
+                           std::span(source.biases_).subspan(row * groups, groups), format.bits,
+                           static_cast<int>(source.group()), r % kA16Rows >= kA16Rows / 2},
+                          x, arithmetic, core);
+  }
+
+  /// any_order: the bound that holds for every order of a sum and all data, K·u·Σ|w·x|.
   void expect_product(const MemoryMatrix& source, const std::vector<float>& x, int64_t m, const std::vector<float>& y,
                       Arithmetic arithmetic, const Layout& layout, int64_t most_rows, bool any_order = false) {
     // Float codes are exact in every arm that takes them.
@@ -144,8 +163,8 @@ class QmatmulCudaTest : public ::testing::Test {
     const bool few = qmatmul_cuda_is_few(last_plan.arm), exact = few || floats;
     const DType type = type_of(arithmetic);
     const int64_t n = source.rows(), k = source.cols();
-    const double usual = 4 * std::max(1.0, std::sqrt(static_cast<double>(k)) / 16);
-    const double u = 0x1p-24, factor = any_order ? static_cast<double>(k) : usual;
+    const auto chains = qmatmul_cuda_chains(last_plan, static_cast<int>(a16_units(k)));
+    const double u = 0x1p-24;
     const double u_weight = arithmetic == Arithmetic::kF16 ? 0x1p-10 : 0x1p-7;
     const double u_out = layout.y_16 ? u_weight / 2 : u;
     std::vector<double> w(static_cast<size_t>(k));
@@ -168,8 +187,11 @@ class QmatmulCudaTest : public ::testing::Test {
           sum += p, size += std::fabs(p), largest = std::max(largest, std::fabs(p));
         }
         const double got = y[static_cast<size_t>(t * n + r)];
-        const double bound =
-            1.05 * u_out * std::fabs(sum) + factor * u * size + (exact ? 0 : u_weight * largest) + 1e-30;
+        const std::span<const float> token(x.data() + t * k, static_cast<size_t>(k));
+        const double sums =
+            any_order ? static_cast<double>(k) * u * size
+                      : bounded(source, r, w, token, chains, arithmetic).error() + (floats ? u * std::fabs(sum) : 0);
+        const double bound = 1.05 * u_out * std::fabs(sum) + sums + (exact ? 0 : u_weight * largest) + 1e-30;
         const double error = std::fabs(got - sum) / bound;
         worst = std::max(worst, error);
         ++checked;
@@ -197,17 +219,21 @@ class QmatmulCudaTest : public ::testing::Test {
   Sum sum_of(const MemoryMatrix& source, const std::vector<float>& x, int64_t t, int64_t r, Arithmetic arithmetic) {
     const bool floats = source.kind() != quant::MatrixKind::kAffine;
     const int64_t k = source.cols();
-    double size = 0, largest = 0;
+    double largest = 0;
     Sum sum;
+    std::vector<double> weights(static_cast<size_t>(k));
     for (int64_t c = 0; c < k; ++c) {
-      const double w = floats ? source.values_[static_cast<size_t>(r * k + c)]
-                              : round_to(type_of(arithmetic), source.weight_fused(r, c));
+      double& w = weights[static_cast<size_t>(c)];
+      w = floats ? source.values_[static_cast<size_t>(r * k + c)]
+                 : round_to(type_of(arithmetic), source.weight_fused(r, c));
       const double p = w * x[static_cast<size_t>(t * k + c)];
-      sum.value += p, size += std::fabs(p), largest = std::max(largest, std::fabs(p));
+      sum.value += p, largest = std::max(largest, std::fabs(p));
     }
     const double u = 0x1p-24, u_weight = arithmetic == Arithmetic::kF16 ? 0x1p-10 : 0x1p-7;
-    sum.error = 1.05 * u * std::fabs(sum.value) + 4 * std::max(1.0, std::sqrt(static_cast<double>(k)) / 16) * u * size +
-                (floats ? 0 : u_weight * largest);
+    const auto chains = qmatmul_cuda_chains(last_plan, static_cast<int>(a16_units(k)));
+    const std::span<const float> token(x.data() + t * k, static_cast<size_t>(k));
+    sum.error = (floats ? 2.05 : 1.05) * u * std::fabs(sum.value) +
+                bounded(source, r, weights, token, chains, arithmetic).error() + (floats ? 0 : u_weight * largest);
     return sum;
   }
 
