@@ -71,17 +71,23 @@ void check_cpu(Findings& findings) {
 /// The start-up question, of every kernel: would launch() run it?
 void self_test(const cuda::CudaDevice& device, Findings& findings) {
   std::map<std::string, int> by_arch;
-  int yes = 0;
+  int yes = 0, others = 0;
   for (const cuda::Kernel* kernel : device.kernels()) {
     const cuda::SelfTest test = kernel->self_test();
     if (test.answer == cuda::Answer::kYes) ++yes, ++by_arch[kernel->arch()];
-    if (test.answer == cuda::Answer::kNo) findings.wrong.push_back(test.reason);
+    if (test.answer == cuda::Answer::kNo) {
+      if (cuda::is_for_other_parts(kernel->name(), device.caps()))
+        ++others;
+      else
+        findings.wrong.push_back(test.reason);
+    }
     if (test.answer == cuda::Answer::kCouldNotTell) findings.unanswered.push_back(test.reason);
   }
   std::string archs;
   for (const auto& [arch, count] : by_arch)
     archs += fmt::format("{}{} from {}", archs.empty() ? "" : ", ", count, arch);
-  put("  loads: {} of {} kernels would run here ({})\n", yes, device.kernels().size(), archs.empty() ? "none" : archs);
+  put("  loads: {} of {} kernels would run here ({}){}\n", yes, device.kernels().size(), archs.empty() ? "none" : archs,
+      others > 0 ? fmt::format("; {} are for other parts", others) : "");
 }
 
 /// Every kernel against its f64 reference. A kernel that nobody compares is said, not passed over.

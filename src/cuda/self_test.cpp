@@ -32,6 +32,12 @@ Result<CudaImage> arm_of_name(std::string_view kernel_name) {
               "kernel name '{}' does not end in _smNN, _smNNa or _smNNf, so nobody knows what it needs", kernel_name);
 }
 
+bool is_for_other_parts(std::string_view kernel_name, const DeviceCaps& caps) {
+  const auto arm = arm_of_name(kernel_name);
+  const auto here = parse_cuda_image(arch_to_build_for(caps.cc));
+  return arm && here && !arm_compiles_for(*arm, *here);
+}
+
 SelfTest judge_registration(const KernelEntry& entry, std::string_view arch, const DeviceCaps& caps) {
   const auto image = parse_cuda_image(arch);
   if (!image) return no("kernel {}: {}", entry.name, image.error().message);

@@ -31,6 +31,10 @@ struct SelfTest {
 /// The architecture a kernel's name ends in ("..._sm90a"). Errors: kInvalidArgument.
 Result<CudaImage> arm_of_name(std::string_view kernel_name);
 
+/// Whether no build for this device could run a kernel of that name: it is for other parts, and that it does not run
+/// here is no fault.
+bool is_for_other_parts(std::string_view kernel_name, const DeviceCaps& caps);
+
 /// What can be said from the registration alone: does the object's architecture suffice for the name's suffix and the
 /// needed features, and does this device run it.
 SelfTest judge_registration(const KernelEntry& entry, std::string_view arch, const DeviceCaps& caps);

@@ -34,6 +34,24 @@ TEST(SelfTestJudge, ArmCompiledForLessThanItsName) {
   }
 }
 
+// A binary for several parts holds kernels that this one never runs.
+TEST(SelfTestJudge, OtherPartsKernelsAreNoFault) {
+  DeviceCaps t4, a100, b200;
+  t4.cc = 75, a100.cc = 80, b200.cc = 100;
+  for (const auto& [name, on_t4, on_a100, on_h200, on_b200] : {std::tuple{"mm_sm70", false, false, false, false},
+                                                               {"mm_sm75", false, false, false, false},
+                                                               {"mm_sm80", true, false, false, false},
+                                                               {"mm_sm90", true, true, false, false},
+                                                               {"mm_sm90a", true, true, false, true},
+                                                               {"mm_sm100f", true, true, true, false},
+                                                               {"mm", false, false, false, false}}) {
+    EXPECT_EQ(is_for_other_parts(name, t4), on_t4) << name;
+    EXPECT_EQ(is_for_other_parts(name, a100), on_a100) << name;
+    EXPECT_EQ(is_for_other_parts(name, h200("90a")), on_h200) << name;
+    EXPECT_EQ(is_for_other_parts(name, b200), on_b200) << name;
+  }
+}
+
 TEST(SelfTestJudge, NeedsMoreThanItsNameSays) {
   const KernelEntry entry{.name = "mm_sm80", .needs = Feature::kBulkCopy};
   const SelfTest test = judge_registration(entry, "compute_80", h200("80-virtual"));
