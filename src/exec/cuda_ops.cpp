@@ -97,6 +97,13 @@ Act CudaOps::make(int64_t rows, int64_t cols, StoreType type) {
   return act;
 }
 
+Act CudaOps::columns_of(const Act& x, int64_t first, int64_t count) {
+  const StoreType type = type_of(x);
+  Act view{static_cast<std::byte*>(x.data) + first * store_bytes(type), x.rows, count, x.stride};
+  types_[view.data] = type;
+  return view;
+}
+
 StoreType CudaOps::type_of(const Act& act) const {
   const auto found = types_.find(act.data);
   return found == types_.end() ? StoreType::kF32 : found->second;  // a column inside an f32 product

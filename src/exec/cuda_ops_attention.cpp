@@ -97,7 +97,7 @@ AttentionInputs CudaOps::attention_inputs(const Act& x, const std::optional<Norm
   if (layer.norm_whole) whole_norms(qkv, layer, args);
   run([&] { return kernels::qkv_finish_cuda(stream_, args); });
   AttentionInputs inputs{.q = q, .gate = {}};
-  if (layer.output_gate) inputs.gate = {floats(qkv) + gate_column, qkv.rows, gate_width, qkv.stride};
+  if (layer.output_gate) inputs.gate = columns_of(qkv, gate_column, gate_width);
   return inputs;
 }
 

@@ -105,6 +105,7 @@ class CudaOps final : public Ops {
     Act add;
     const float* bias = nullptr;
     std::optional<Norm> post_norm;
+    int64_t stride = 0;  ///< of what it is added to, which may be columns of something wider
   };
   struct DecodeGraph {
     bool warm = false;  // its size has run eagerly: every kernel is loaded, every block of the arenas taken
@@ -153,6 +154,9 @@ class CudaOps final : public Ops {
   void* take(DeviceArena& arena, size_t bytes);
   Act make(int64_t rows, int64_t cols, kernels::StoreType type);
   kernels::StoreType type_of(const Act& act) const;
+  /// Columns of x. Made here alone: an address that is not entered with its type may still have the type of what an
+  /// earlier layer kept there.
+  Act columns_of(const Act& x, int64_t first, int64_t count);
   const float* weights(VectorRef ref) const {
     return ref ? vectors_[static_cast<size_t>(ref.id)].as<float>() : nullptr;
   }

@@ -23,7 +23,7 @@ kernels::Gate gate_of(Activation kind) {
 void CudaOps::flush() {
   if (pending_for_ == nullptr) return;
   kernels::NormArgs args{.x = pending_for_,
-                         .x_stride = pending_.add.cols,
+                         .x_stride = pending_.stride,
                          .rows = static_cast<int>(pending_.add.rows),
                          .dim = static_cast<int>(pending_.add.cols),
                          .add = floats(pending_.add),
@@ -35,7 +35,8 @@ void CudaOps::flush() {
 }
 
 Act CudaOps::normed(const Act& x, const std::optional<Norm>& norm, StoreType type) {
-  const bool joins = pending_for_ != nullptr && pending_for_ == x.data && x.stride == x.cols;
+  const bool joins =
+      pending_for_ != nullptr && pending_for_ == x.data && x.cols == pending_.add.cols && x.stride == pending_.stride;
   if (!joins) flush();
   if (!norm && !joins && type_of(x) == type) return x;
   if (type_of(x) != StoreType::kF32) {  // a half-width activation that a norm or another type is asked of
@@ -247,9 +248,9 @@ Act CudaOps::gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef 
   const Act both = multiply(in, gate_up);
   const int64_t inner = both.cols / 2;
   const float* bias = linear_of(gate_up).bias_data();
-  const Act up{floats(both) + inner, both.rows, inner, both.stride};
-  return gate({both.data, both.rows, inner, both.stride}, bias, up, bias == nullptr ? nullptr : bias + inner,
-              gate_of(activation.kind), activation);
+  const Act up = columns_of(both, inner, inner);
+  return gate(columns_of(both, 0, inner), bias, up, bias == nullptr ? nullptr : bias + inner, gate_of(activation.kind),
+              activation);
 }
 
 void CudaOps::linear_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, Act& residual) {
@@ -257,7 +258,7 @@ void CudaOps::linear_add(const Act& y, LinearRef w, const std::optional<Norm>& p
   if (!post_norm && multiply_onto(y, linear_of(w), residual)) return;
   Act z = multiply(y, w);
   flush();
-  pending_ = {z, linear_of(w).bias_data(), post_norm};
+  pending_ = {z, linear_of(w).bias_data(), post_norm, residual.stride};
   pending_for_ = floats(residual);
 }
 
@@ -265,7 +266,7 @@ void CudaOps::add(const Act& y, const std::optional<Norm>& post_norm, Act& resid
   step_cannot("an addition of its own");
   if (type_of(y) != StoreType::kF32) return refuse("adding an activation that is not f32");
   flush();
-  pending_ = {y, nullptr, post_norm};
+  pending_ = {y, nullptr, post_norm, residual.stride};
   pending_for_ = floats(residual);
 }
 
@@ -277,10 +278,7 @@ Act CudaOps::norm(const Act& x, const Norm& norm) {
 Act CudaOps::columns(const Act& x, int64_t first, int64_t count) {
   step_cannot("columns of an activation");
   flush();
-  const StoreType type = type_of(x);
-  Act view{static_cast<std::byte*>(x.data) + first * store_bytes(type), x.rows, count, x.stride};
-  types_[view.data] = type;
-  return view;
+  return columns_of(x, first, count);
 }
 
 void CudaOps::scale(Act& x, float factor) {

@@ -357,7 +357,8 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaLogits,
                          testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3", "mlx/llama-3-32-affine",
                                          "mlx/llama-4-64-affine", "mlx/qwen2-5-64-affine", "mlx/qwen3-6-32-affine",
-                                         "mlx/gemma3-8-64-affine", "mlx/llama-8-32-mxfp8", "mlx/qwen3-4-16-nvfp4"),
+                                         "mlx/gemma3-8-64-affine", "mlx/llama-8-32-mxfp8", "mlx/qwen3-4-16-nvfp4",
+                                         "mlx/gemma4_edge-4-32-affine"),
                          test_name);
 
 /// Teacher-forced along the CPU's greedy text from a real model's file: wherever the CPU's margin exceeds 0.25 the GPU
