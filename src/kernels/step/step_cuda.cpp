@@ -22,7 +22,8 @@ const char* StepProgram::append(StepNeeds needs, const StepPhase& phase) {
 const char* StepProgram::product(const CudaMatrix& w, StepProduct product) {
   if (!caps_.has(Feature::kBulkCopy)) return "bulk copies into shared memory are missing (from 9.0 on)";
   if (w.format.code != A16Code::kAffine) return "codes are not affine";
-  if (step_kernel_name(w.format.bits, arithmetic_) == nullptr) return "no kernel for this width";
+  if (step_kernel_name(w.format.bits, arithmetic_) == nullptr)
+    return "no kernel for codes of this width (4 bits have one)";
   if (bits_ != 0 && w.format.bits != bits_) return "matrices of several widths";
   product.w = w.data;
   product.n = static_cast<int>(w.rows), product.k = static_cast<int>(w.cols);
