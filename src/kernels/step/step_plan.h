@@ -23,7 +23,9 @@ constexpr void step_share(StepProduct& p, int blocks, bool paired) {
   p.pair = paired ? tiles : 0;
   p.tiles = tiles / blocks, p.tiles_rest = tiles % blocks;
   p.chunks = p.units / kFewChunk;
-  p.chunks_inverse = static_cast<unsigned>((0x100000000ll + p.chunks - 1) / p.chunks - (p.chunks == 1));
+  // Fewer columns than a chunk has: refused below.
+  p.chunks_inverse =
+      p.chunks < 1 ? 0 : static_cast<unsigned>((0x100000000ll + p.chunks - 1) / p.chunks - (p.chunks == 1));
 }
 
 /// Why the kernel cannot do this product, or null. It is shared out already.
