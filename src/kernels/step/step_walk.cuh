@@ -1,7 +1,7 @@
 #pragma once
 // The walk of a decode step's warp over chunks of 4-bit weights, in integers.
 //
-// What bounds the walk of qmatmul_one.cuh is the integer pipe, which turns codes into numbers: 112 of 235 instructions
+// What bounds the walk of qmatmul_one.cuh is the integer pipe, which turns codes into numbers: 112 of 229 instructions
 // a chunk are rotations and masks at half rate. Tensor cores multiply bytes as well, and four codes become bytes by one
 // mask. So x is written as three bytes: x = u · (65536·high + 256·middle + low), u a power of two for each subgroup,
 // the digits signed. |x / u| is below 2^21, so that x is off by at most 2^-21 of its subgroup's largest, and exact
