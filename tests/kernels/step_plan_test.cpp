@@ -128,14 +128,14 @@ void expect_apart(const StepLayout& l, const StepNeeds& needs, const std::string
   const int rings = kStepWarps * a.stages;
   const std::vector<Piece> pieces = {
       {"rings", 0, rings * a.slot_bytes, 128},
-      {"zeros", a.zero_at, few_zero_bytes(kFewChunk), 128},
-      {"x", a.x_at, 2 * needs.columns, 128},
-      {"sums", a.sum_at, 4 * needs.sums, 128},
+      {"x", a.x_at, kStepColumnBytes * needs.columns, 128},
+      {"sums", a.sum_at, kStepSumBytes * needs.sums, 128},
       {"red", a.red_at, kStepWarps * 2 * kA16Rows * 4, 128},
       {"parts", a.part_at, 4 * needs.rows, 128},
       {"squares", a.square_at, 4 * (kStepWarps + 1), 4},
       {"phases", a.phase_at, 2 * kStepPhaseBytes, 128},
       {"ring states", a.ring_at, kStepWarps * kStepRingBytes, 16},
+      {"asks", a.ask_at, kStepWarps * kStepAskBytes, 16},
       {"runs", a.run_at, needs.phases * static_cast<int>(sizeof(StepRun)), 16},
       {"barriers", a.barrier_at, 8 * rings, 8},
   };

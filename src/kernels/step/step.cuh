@@ -27,9 +27,9 @@ GALVANI_DEVICE void step_fetch_phase(const StepArgs& s, int index, unsigned char
 template <typename T>
 __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_constant__ StepArgs s) {
   GALVANI_DYNAMIC_SHARED(unsigned char, smem, 128);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = lane_id();
-  if (lane < s.stages) {
-    barrier_init(shared_address(smem + s.barrier_at) + (warp * s.stages + lane) * 8, 1);
+  const int own_warp = static_cast<int>(threadIdx.x) / kWarp, own_lane = lane_id();
+  if (own_lane < s.stages) {
+    barrier_init(shared_address(smem + s.barrier_at) + (own_warp * s.stages + own_lane) * 8, 1);
     fence_barrier_init();
   }
   step_fetch_phase(s, 0, smem);
@@ -38,26 +38,29 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
     if (s.phases[i].kind == StepKind::kProduct) run = step_run(s.phases[i].product);
     reinterpret_cast<StepRun*>(smem + s.run_at)[i] = run;
   }
-  for (int i = static_cast<int>(threadIdx.x); i < kStepZeroBytes / 4; i += kStepThreads)
-    reinterpret_cast<unsigned*>(smem + s.zero_at)[i] = 0;
+  if (threadIdx.x == 0 && s.position != nullptr)
+    *reinterpret_cast<StepRow*>(smem + s.row_at) = {load_early(s.position), load_early(s.sequence)};
   cp_async_wait<0>();
   __syncthreads();
   {
-    StepRing ring(s, smem, warp, true);
+    StepRing ring(s, smem, own_warp, true);
     for (int i = 0; i < s.stages; ++i) ring.fetch(i);
     ring.save();
   }
   for (int i = 0; i < s.count; ++i) {
     const unsigned target = static_cast<unsigned>(i) * gridDim.x;
+    // What follows from them is computed again in each phase; kept over all phases it would be spilled.
+    const int warp = static_cast<int>(not_hoisted(static_cast<unsigned>(own_warp))),
+              lane = static_cast<int>(not_hoisted(static_cast<unsigned>(own_lane)));
     const StepPhase& phase = *reinterpret_cast<const StepPhase*>(smem + s.phase_at + (i & 1) * kStepPhaseBytes);
     step_fetch_phase(s, i + 1, smem);
     if (phase.kind == StepKind::kProduct) {
       if (threadIdx.x == kStepThreads - 1 && phase.next_norm != nullptr) step_prefetch(phase);
-      step_product<T>(s, phase.product, smem, warp, lane, target);
+      step_product<T>(s, phase, smem, warp, lane, target);
     } else if (phase.attention.qkv.kv.k_dim == 64) {
-      step_attention<T, 64>(phase.attention, smem + s.x_at, s.arrived, target);
+      step_attention<T, 64>(s, phase.attention, smem, warp, lane, target);
     } else {
-      step_attention<T, 128>(phase.attention, smem + s.x_at, s.arrived, target);
+      step_attention<T, 128>(s, phase.attention, smem, warp, lane, target);
     }
     if (warp == kStepWarps - 1) cp_async_wait<0>();
     __syncthreads();

@@ -6,22 +6,10 @@
 // by whichever block of a kv head is last.
 #include "kernels/attention/attention_decode.cuh"
 #include "kernels/rope/rope_cuda.cuh"
-#include "kernels/step/step_cuda_args.h"
+#include "kernels/step/step_keys.cuh"
 #include "kernels/step/step_product.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
-
-/// Segments of a row's visible keys: few enough that each has a block, none shorter than a round of the warps.
-struct StepSegments {
-  int first, last, length, count;
-  GALVANI_DEVICE StepSegments(int position, int window, int kv_heads) {
-    first = window > 0 ? max(0, position - window + 1) : 0;
-    last = position;
-    const int keys = last - first + 1, most = max(1, static_cast<int>(gridDim.x) / kv_heads);
-    length = ((keys + most - 1) / most + kStepSegment - 1) / kStepSegment * kStepSegment;
-    count = (keys + length - 1) / length;
-  }
-};
 
 /// D / 32 floats of a lane, side by side.
 template <int kPer>
@@ -94,23 +82,31 @@ GALVANI_DEVICE void step_head(const QkvArgs& args, int column, const NormWeights
   }
 }
 
-/// Queries of one kv head to `to` [group][D], and where `append` its key and value behind them and to their pages. A
-/// warp a head.
+/// Where a warp of step_qkv appends its key or value; null for queries. Found before the wait: two trips to memory.
 template <typename T, int D>
-GALVANI_DEVICE void step_qkv(const QkvArgs& args, int kv_head, int group, bool append, int position, T* to, int warp) {
-  if (warp >= group + (append && args.append ? 2 : 0)) return;
+GALVANI_DEVICE T* step_append_to(const StepAttention& a, const StepRow& row, const int* blocks, int kv_head,
+                                 bool append, int warp) {
+  if (!append || !a.qkv.append || warp < a.group || warp >= a.group + 2) return nullptr;
+  const PagedKv& kv = a.qkv.kv;
+  const bool is_v = warp > a.group;
+  const long long block = load_early(blocks + row.position / attn::kPage);
+  const char* const base = is_v ? kv.v + block * kv.v_page_stride : kv.k + block * kv.k_page_stride;
+  return reinterpret_cast<T*>(const_cast<char*>(base)) + (kv_head * attn::kPage + row.position % attn::kPage) * D;
+}
+
+/// Queries of one kv head to `to` [group][D], and where it appends its key and value behind them and to their pages. A
+/// warp a head; page: step_append_to.
+template <typename T, int D>
+GALVANI_DEVICE void step_qkv(const QkvArgs& args, int kv_head, int group, T* page, T* to, int warp) {
+  if (warp >= group && page == nullptr) return;
   if (warp < group)
     return step_head<T, D>(args, (kv_head * group + warp) * D, args.q_normed ? &args.q_norm : nullptr,
                            args.rope != nullptr, to + warp * D, nullptr);
   const bool is_v = warp > group;
-  const long long sequence = load_early(args.sequence);
-  const long long block = load_early(args.tables.blocks + sequence * args.tables.max_blocks + position / attn::kPage);
-  const char* const base = is_v ? args.kv.v + block * args.kv.v_page_stride : args.kv.k + block * args.kv.k_page_stride;
   const NormWeights* const norm =
       is_v ? (args.v_normed ? &args.v_norm : nullptr) : (args.k_normed ? &args.k_norm : nullptr);
   step_head<T, D>(args, (is_v ? args.v_column : args.k_column) + kv_head * D, norm, !is_v && args.rope != nullptr,
-                  to + warp * D,
-                  reinterpret_cast<T*>(const_cast<char*>(base)) + (kv_head * attn::kPage + position % attn::kPage) * D);
+                  to + warp * D, page);
 }
 
 /// Sixteen keys and 64 dims of their values in registers, as attention_decode.cuh has them.
@@ -122,8 +118,15 @@ struct StepKeys {
     attn::load_keys<T, D, D>(k, page_k, lane);
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      v[0][i] = *reinterpret_cast<const uint4*>(page_v + (2 * t + (i & 1) + 8 * (i >> 1)) * D + 8 * g);
+    for (int i = 0; i < 4; ++i) v[0][i] = load_streamed(page_v + (2 * t + (i & 1) + 8 * (i >> 1)) * D + 8 * g);
+  }
+  /// Or registers that only some warps load would be alive since the kernel's beginning, and others be spilled for
+  /// them.
+  GALVANI_DEVICE void clear() {
+#pragma unroll
+    for (int c = 0; c < D / 32; ++c) k[c][0] = k[c][1] = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[0][i] = make_uint4(0, 0, 0, 0);
   }
   /// The key and value that this step has made, `at` of the sixteen; new_v: its dims that the warp has.
   GALVANI_DEVICE void put(int at, const T* new_k, const T* new_v, int lane) {
@@ -149,38 +152,47 @@ struct StepKeys {
   }
 };
 
+/// Of a row's sums in shared memory: pairs of dims in an order that eight lanes' stores side by side have no bank
+/// twice, 8 · g + 2 · j + 64 · part at 2 · g + 16 · j + 64 · part.
+constexpr int kStepRowPad = 8;
+GALVANI_DEVICE int step_dim(int at) { return (at & ~63) + (at & 15) * 4 + (at >> 3 & 6); }
+
 /// What the warps found, in the order of the warps: the segment's sums, or where there is no other the output.
 template <typename T, int D>
 GALVANI_DEVICE void step_merge_warps(const StepAttention& a, const float* sums, const float* stats, int head, int group,
                                      int segment, bool only) {
-  constexpr int kRow = D + 4;
-  for (int i = static_cast<int>(threadIdx.x); i < group * (D / 4); i += kStepWarps * kWarp) {
-    const int row = i / (D / 4), dim = 4 * (i % (D / 4));
+  constexpr int kRow = D + kStepRowPad;
+  for (int i = static_cast<int>(threadIdx.x); i < group * (D / 2); i += kStepWarps * kWarp) {
+    const int row = i / (D / 2), at = 2 * (i % (D / 2)), dim = step_dim(at);
     float peak = only && a.sinks != nullptr ? a.sinks[head + row] * attn::kLog2E : attn::minus_infinity();
     const float sink = peak;
+    float2 stat[kStepKeyWarps];
 #pragma unroll
-    for (int w = 0; w < kStepKeyWarps; ++w) peak = fmaxf(peak, stats[(w * 8 + row) * 2]);
-    float4 total = make_float4(0, 0, 0, 0);
+    for (int w = 0; w < kStepKeyWarps; ++w) {
+      stat[w] = *reinterpret_cast<const float2*>(stats + (w * 8 + row) * 2);
+      peak = fmaxf(peak, stat[w].x);
+    }
+    float2 total = make_float2(0, 0);
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kStepKeyWarps; ++w) {
-      const float own = stats[(w * 8 + row) * 2], part = stats[(w * 8 + row) * 2 + 1];
-      if (own == attn::minus_infinity() && part == 0) continue;  // a warp without keys
-      const float factor = exp2_fast(own - peak);
-      const float4 x = *reinterpret_cast<const float4*>(sums + (w * group + row) * kRow + dim);
-      total.x += x.x * factor, total.y += x.y * factor, total.z += x.z * factor, total.w += x.w * factor;
+      const float own = stat[w].x, part = stat[w].y;
+      // A warp without keys has zeros; no branch, so that all loads are under way at once.
+      const float factor = own == attn::minus_infinity() && part == 0 ? 0.0f : exp2_fast(own - peak);
+      const float2 x = *reinterpret_cast<const float2*>(sums + (w * group + row) * kRow + at);
+      total.x += x.x * factor, total.y += x.y * factor;
       sum += part * factor;
     }
     if (!only) {
       const long long slot = static_cast<long long>(segment) * a.qkv.heads + head + row;
-      *reinterpret_cast<float4*>(a.part_out + slot * D + dim) = total;
+      *reinterpret_cast<float2*>(a.part_out + slot * D + dim) = total;
       if (dim == 0) *reinterpret_cast<float2*>(a.part_stat + slot * 2) = make_float2(peak, sum);
       continue;
     }
     if (a.sinks != nullptr) sum += exp2_fast(sink - peak);
     const float inverse = 1.0f / sum;
-    *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + static_cast<long long>(head + row) * D + dim) =
-        make_uint2(pack2<T>(total.x * inverse, total.y * inverse), pack2<T>(total.z * inverse, total.w * inverse));
+    *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + static_cast<long long>(head + row) * D + dim) =
+        pack2<T>(total.x * inverse, total.y * inverse);
   }
 }
 
@@ -214,25 +226,33 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
 /// Waits for the grid where q, k and v are needed: keys and values of the steps before do not depend on this one, so
 /// the first of them are in the L2 by then. D / 64 warps share sixteen keys, each with 64 dims of the values.
 template <typename T, int D>
-GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratch, const unsigned* arrived,
+GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, unsigned char* smem, int warp, int lane,
                                    unsigned target) {
-  constexpr int kRow = D + 4;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = lane_id();
+  constexpr int kRow = D + kStepRowPad;
   const int key_warp = warp % kStepKeyWarps, part = warp / kStepKeyWarps;  // part: of the dims
   const QkvArgs& args = a.qkv;
-  const int kv_heads = args.kv.kv_heads, group = args.heads / kv_heads;
-  T* const heads = reinterpret_cast<T*>(scratch);  // queries, then the new key and value
+  const int kv_heads = args.kv.kv_heads, group = a.group;
+  T* const heads = reinterpret_cast<T*>(smem + s.x_at);  // queries, then the new key and value
   float* const sums = reinterpret_cast<float*>(heads + (kStepMostGroup + 2) * D);
   float* const stats = sums + kStepKeyWarps * group * kRow;
   unsigned* const flag = reinterpret_cast<unsigned*>(stats + kStepKeyWarps * 8 * 2);
-  const int position = load_early(args.positions);
-  const StepSegments segments(position, a.score.window, kv_heads);
-  const int* const blocks =
-      args.tables.blocks + static_cast<long long>(load_early(args.sequence)) * args.tables.max_blocks;
+  StepAsk first_keys;
+  StepRow row;
+  if (a.asked != 0) {
+    first_keys = reinterpret_cast<const StepAsk*>(smem + s.ask_at)[warp];
+    row = *reinterpret_cast<const StepRow*>(smem + s.row_at);
+  } else {
+    row = {load_early(args.positions), load_early(args.sequence)};
+    first_keys.ask(a, row, warp, lane);
+  }
+  const int position = row.position;
+  const int* const blocks = args.tables.blocks + static_cast<long long>(row.sequence) * args.tables.max_blocks;
+  const StepSegments segments(position, a.score.window, a.most);
   const int items = segments.count * kv_heads;
   bool waited = false;
   for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
-    const int kv_head = item % kv_heads, segment = item / kv_heads, head = kv_head * group;
+    const StepItem own(a, item);
+    const int kv_head = own.kv_head, segment = own.segment, head = kv_head * group;
     const int first = segments.first + segment * segments.length,
               last = min(segments.last, first + segments.length - 1);
     const T* const k_base = reinterpret_cast<const T*>(args.kv.k) + kv_head * attn::kPage * D;
@@ -240,35 +260,33 @@ GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratc
     int key0 = (first & ~15) + 16 * key_warp;
     const bool reads = part < D / 64 && key0 <= last;
     StepKeys<T, D> keys;
-    int page = 0;  // of the next keys
-    if (reads) page = load_early(blocks + key0 / attn::kPage);
+    int page = first_keys.page[0], next = first_keys.page[1];  // of these keys and the next
+    if (waited && reads) {
+      page = load_early(blocks + key0 / attn::kPage);
+      if (key0 + kStepRound <= last) next = load_early(blocks + (key0 + kStepRound) / attn::kPage);
+    }
     const auto load = [&] {
       const int in = key0 % attn::kPage * D;
       keys.load(k_base + page * (args.kv.k_page_stride / 2) + in, v_base + page * (args.kv.v_page_stride / 2) + in,
                 lane);
-      if (key0 + kStepRound <= last) page = load_early(blocks + (key0 + kStepRound) / attn::kPage);
     };
-    // Keys of the steps before come from memory: the first rounds' are in the L2 by the time they are wanted, and each
-    // round asks for the one after the next. A lane a line of 128 bytes: D / 64 warps, or one, have keys and values.
-    const auto ask = [&](int from) {
-      if (from > last || part >= D / 64) return;
-      constexpr int kLines = 16 * D / 64;
-      const bool values = D == 128 ? part == 1 : lane >= kLines;
-      const char* const page =
-          (values ? args.kv.v : args.kv.k) +
-          load_early(blocks + from / attn::kPage) * (values ? args.kv.v_page_stride : args.kv.k_page_stride);
-      prefetch_l2(page + ((kv_head * attn::kPage + from % attn::kPage) * D + lane % kLines * 64) * 2);
-    };
-    if (!waited) ask(key0), ask(key0 + kStepRound);
-    if (!waited) step_wait(arrived, target), waited = true;
-    step_qkv<T, D>(args, kv_head, group, segment == segments.count - 1, position, heads, warp);
+    T* const to_page = step_append_to<T, D>(a, row, blocks, kv_head, segment == segments.count - 1, warp);
+    // What this step appends is not among them yet, but in shared memory when it is wanted.
+    keys.clear();
+    if (reads) load();
+    if (!waited) step_wait(s.arrived, target), waited = true;
+    step_qkv<T, D>(args, kv_head, group, to_page, heads, warp);
     __syncthreads();
     if (part < D / 64) {
       attn::DecodeState<T, D, 64> state;
       attn::load_queries(state, heads, group, lane);
-      for (; key0 <= last; key0 += kStepRound) {
-        load();
-        ask(key0 + 2 * kStepRound);
+      while (key0 <= last) {
+        // Those after the next come from memory: a round for it.
+        int beyond = 0;
+        if (key0 + 2 * kStepRound <= last) {
+          beyond = load_early(blocks + (key0 + 2 * kStepRound) / attn::kPage);
+          step_ask_page(a, kv_head, key0 + 2 * kStepRound, beyond, part, lane);
+        }
         if (args.append && key0 + 15 >= position)
           keys.put(position - key0, heads + group * D, heads + (group + 1) * D + 64 * part, lane);
         keys.hide(key0, first, last, lane);
@@ -277,6 +295,10 @@ GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratc
         unsigned p[2];
         attn::weigh(state, score, a.score, key0, first, last, lane, p);
         attn::add_values(state, keys.v, p);
+        key0 += kStepRound;
+        if (key0 > last) break;
+        page = next, next = beyond;
+        load();
       }
       const int g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -290,7 +312,7 @@ GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratc
         float* const to = sums + (key_warp * group + row) * kRow + 64 * part;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-          *reinterpret_cast<float2*>(to + 8 * g + 2 * j) = make_float2(state.o[j][h], state.o[j][2 + h]);
+          *reinterpret_cast<float2*>(to + 2 * g + 16 * j) = make_float2(state.o[j][h], state.o[j][2 + h]);
       }
     }
     __syncthreads();
@@ -309,7 +331,7 @@ GALVANI_DEVICE void step_attention(const StepAttention& a, unsigned char* scratc
     }
     if (item + static_cast<int>(gridDim.x) < items) __syncthreads();
   }
-  if (!waited) step_wait(arrived, target);
+  if (!waited) step_wait(s.arrived, target);
 }
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS

@@ -66,13 +66,23 @@ const char* StepProgram::attention(const StepAttention& attention) {
   StepPhase phase;
   phase.kind = StepKind::kAttention;
   phase.attention = attention;
-  return append(needs, phase);
+  phase.attention.group = heads / kv.kv_heads;
+  phase.attention.most = std::max(1, caps_.sms / kv.kv_heads);
+  phase.attention.inverse = static_cast<unsigned>((0x100000000ll + kv.kv_heads - 1) / kv.kv_heads);
+  if (position_ == nullptr) position_ = attention.qkv.positions, sequence_ = attention.qkv.sequence;
+  const bool asked = !phases_.empty() && phases_.back().kind == StepKind::kProduct &&
+                     attention.qkv.positions == position_ && attention.qkv.sequence == sequence_;
+  phase.attention.asked = asked ? 1 : 0;
+  if (const char* reason = append(needs, phase)) return reason;
+  if (asked) phases_[phases_.size() - 2].attention = phase.attention;
+  return nullptr;
 }
 
 void StepProgram::clear() {
   phases_.clear();
   needs_ = {};
   bits_ = 0;
+  position_ = sequence_ = nullptr;
 }
 
 int64_t StepProgram::part_floats(int heads, int kv_heads, int v_dim) const {
@@ -102,6 +112,7 @@ Status StepProgram::launch(cuda::Stream& stream, const void* device_phases, unsi
   args.phases = static_cast<const StepPhase*>(device_phases);
   args.count = static_cast<int>(phases_.size());
   args.arrived = arrived;
+  args.position = position_, args.sequence = sequence_;
   GALVANI_TRY_VOID(stream.fill(arrived, 0, sizeof(unsigned)));
   cuda::LaunchConfig config;
   config.grid = {static_cast<unsigned>(caps_.sms)};

@@ -51,6 +51,7 @@ class StepProgram {
   DeviceCaps caps_;
   Arithmetic arithmetic_;
   int bits_ = 0;
+  const int *position_ = nullptr, *sequence_ = nullptr;  ///< of the first attention phase
   StepNeeds needs_;
   std::vector<StepPhase> phases_;
 };

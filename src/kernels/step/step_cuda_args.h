@@ -42,6 +42,10 @@ struct StepAttention {
   float* part_stat;    ///< [segments][heads][2]
   unsigned* arrived;   ///< [kv_heads], zeros before and after the kernel
   void* out;           ///< [heads · v_dim] of `type`
+  int group;           ///< query heads a kv head
+  int most;            ///< segments that have a block each: blocks / kv_heads, at least 1
+  unsigned inverse;    ///< ⌈2^32 / kv_heads⌉
+  int asked;           ///< 1: the product before asks for its first keys and values
 };
 
 struct alignas(16) StepPhase {
@@ -49,7 +53,7 @@ struct alignas(16) StepPhase {
   int next_norm_bytes = 0;
   const float* next_norm = nullptr;  ///< weights of the norm that a later phase begins with; for the L2
   StepProduct product{};             ///< of a product alone
-  StepAttention attention{};         ///< of attention alone
+  StepAttention attention{};         ///< of attention; of a product before one, that one's (asked: 1)
 };
 /// Phases are copied to shared memory 16 bytes a thread.
 constexpr int kStepPhaseBytes = static_cast<int>(sizeof(StepPhase));
@@ -65,9 +69,8 @@ constexpr int kStepMostKvHeads = 128;
 constexpr int kStepMostGroup = 8;      ///< query heads a kv head
 constexpr int kStepMostHidden = 8192;  ///< a normed row: two pieces of eight a thread
 
-/// Bytes of x a column, of a subgroup's sum and unit, and of the zeros that stand in for another's x (step_walk.cuh).
+/// Bytes of x a column, and of a subgroup's sum and unit (step_walk.cuh).
 constexpr int kStepColumnBytes = 3, kStepSumBytes = 8;
-constexpr int kStepZeroBytes = kFewChunk * kA16Cols * kStepColumnBytes;
 
 /// A block's weights of one product: `chunks` chunks one after the other, from `half` on `jump` bytes further.
 struct alignas(16) StepRun {
@@ -77,20 +80,24 @@ struct alignas(16) StepRun {
 };
 
 constexpr int kStepRingBytes = 32;  ///< of a warp's ring between phases
+constexpr int kStepAskBytes = 16;   ///< of the keys that a warp has asked for
+constexpr int kStepRowBytes = 16;   ///< of the row's position and sequence
 
 /// Offsets are bytes of dynamic shared memory; the rings come first, 16 of `stages` slots.
 struct StepArgs {
   const StepPhase* phases;
   int count;
+  const int* position;  ///< of the row, and its sequence, where attention phases are asked for (StepAttention::asked)
+  const int* sequence;
   unsigned* arrived;  ///< one counter, zero before the kernel: blocks that have passed a barrier, over all phases
   int stages, slot_bytes;
-  int x_at, zero_at, sum_at, red_at, part_at, square_at, phase_at, run_at, ring_at, barrier_at;
+  int x_at, sum_at, red_at, part_at, square_at, phase_at, run_at, ring_at, ask_at, row_at, barrier_at;
 };
 
 /// Bytes that attention needs from x_at on: queries, then what its warps have found.
 constexpr int step_attention_bytes(int heads, int kv_heads, int dim) {
   const int group = heads / kv_heads;
-  return (kStepMostGroup + 2) * dim * 2 + kStepKeyWarps * group * (dim + 4) * 4 + kStepKeyWarps * 8 * 2 * 4 + 16;
+  return (kStepMostGroup + 2) * dim * 2 + kStepKeyWarps * group * (dim + 8) * 4 + kStepKeyWarps * 8 * 2 * 4 + 16;
 }
 
 }  // namespace galvani::kernels

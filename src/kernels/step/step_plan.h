@@ -61,22 +61,23 @@ constexpr StepLayout step_layout(const StepNeeds& needs, int smem_limit) {
             red = kStepWarps * 2 * kA16Rows * 4, part = align(needs.rows * 4);
   const int squares = kStepWarps * 4 + 4;  // and the norm's factor
   const int scratch = align(step_max(x + sums + red + part + squares, needs.attention));
-  const int phases = 2 * kStepPhaseBytes,
-            runs = needs.phases * static_cast<int>(sizeof(StepRun)) + kStepWarps * kStepRingBytes;
-  const int fixed = kStepZeroBytes + scratch + align(phases + runs);
+  const int phases = 2 * kStepPhaseBytes, runs = needs.phases * static_cast<int>(sizeof(StepRun)) +
+                                                 kStepWarps * (kStepRingBytes + kStepAskBytes) + kStepRowBytes;
+  const int fixed = scratch + align(phases + runs);
   a.slot_bytes = (needs.chunk_bytes + 15) / 16 * 16;
   a.stages = (smem_limit - fixed) / (kStepWarps * (a.slot_bytes + 8));
   if (a.stages > kStepMostStages) a.stages = kStepMostStages;
   if (a.stages < 2) return layout;
-  a.zero_at = align(kStepWarps * a.stages * a.slot_bytes);
-  a.x_at = a.zero_at + kStepZeroBytes;
+  a.x_at = align(kStepWarps * a.stages * a.slot_bytes);
   a.sum_at = a.x_at + x;
   a.red_at = a.sum_at + sums;
   a.part_at = a.red_at + red;
   a.square_at = a.part_at + part;
   a.phase_at = a.x_at + scratch;
   a.ring_at = a.phase_at + phases;
-  a.run_at = a.ring_at + kStepWarps * kStepRingBytes;
+  a.ask_at = a.ring_at + kStepWarps * kStepRingBytes;
+  a.row_at = a.ask_at + kStepWarps * kStepAskBytes;
+  a.run_at = a.row_at + kStepRowBytes;
   a.barrier_at = a.phase_at + align(phases + runs);
   layout.smem = a.barrier_at + kStepWarps * a.stages * 8;
   a.count = needs.phases;

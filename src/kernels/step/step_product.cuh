@@ -4,7 +4,7 @@
 #include "kernels/common/grid.cuh"
 #include "kernels/common/store.cuh"
 #include "kernels/qmatmul/qmatmul_few.cuh"
-#include "kernels/step/step_cuda_args.h"
+#include "kernels/step/step_keys.cuh"
 #include "kernels/step/step_walk.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
@@ -110,9 +110,14 @@ struct StepRing {
 /// Pieces of eight elements of x: which a thread has. All blocks want the same bytes at the same time, and one part of
 /// the L2 would have to serve them all: each begins elsewhere.
 struct StepPieces {
+  static constexpr int kFirst = 4;
   int count, turn;
+  int first[kFirst];  ///< of the thread's first turns, known before the grid has been waited for; -1: none
   GALVANI_DEVICE StepPieces(const StepProduct& p)
-      : count(p.k / 8), turn(static_cast<int>(blockIdx.x & 7) * (p.k / 64 & ~7)) {}
+      : count(p.k / 8), turn(static_cast<int>(blockIdx.x & 7) * (p.k / 64 & ~7)) {
+#pragma unroll
+    for (int u = 0; u < kFirst; ++u) first[u] = static_cast<int>(kept(static_cast<unsigned>((*this)(u))));
+  }
   GALVANI_DEVICE int operator()(int u) const {
     const int at = static_cast<int>(threadIdx.x) + u * kStepThreads;
     if (at >= count) return -1;
@@ -153,9 +158,12 @@ GALVANI_DEVICE void step_put_x(const StepArgs& s, unsigned char* smem, const flo
   unsigned first[3], second[3];
   step_digits(v[0], v[4], v[1], v[5], inverse, first);
   step_digits(v[2], v[6], v[3], v[7], inverse, second);
-  unsigned char* const to = smem + s.x_at + piece / 8 * kStepUnitX + piece % 8 * 8;
+  unsigned char* const to = smem + s.x_at + piece / 8 * kStepUnitX + piece % 2 * 32 + piece % 8 / 2 * 4;
 #pragma unroll
-  for (int i = 0; i < 3; ++i) *reinterpret_cast<uint2*>(to + i * kStepPlane) = make_uint2(first[i], second[i]);
+  for (int i = 0; i < 3; ++i) {
+    *reinterpret_cast<unsigned*>(to + i * kStepPlane) = first[i];
+    *reinterpret_cast<unsigned*>(to + i * kStepPlane + 16) = second[i];
+  }
   if ((piece & ((1 << log2) - 1)) == 0)
     reinterpret_cast<StepSum*>(smem + s.sum_at)[piece >> log2] = {sum, __uint_as_float(exponent - (23u << 23))};
 }
@@ -163,31 +171,30 @@ GALVANI_DEVICE void step_put_x(const StepArgs& s, unsigned char* smem, const flo
 /// Lanes of a subgroup, eight elements each: 8, 4 or 2, as a power of two.
 GALVANI_DEVICE int step_subgroup_log2(const StepProduct& p) { return p.subgroups == 1 ? 3 : p.subgroups == 2 ? 2 : 1; }
 
+/// Where the first four of a piece's elements are in the row; the others are eight further on.
+GALVANI_DEVICE int step_piece_at(int piece) { return piece / 2 * 16 + piece % 2 * 4; }
+
 /// x in shared memory. Ends with a barrier.
 template <typename T>
-GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, unsigned char* smem, int lane) {
-  const StepPieces piece(p);
+GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, const StepPieces& piece, unsigned char* smem) {
   const int log2 = step_subgroup_log2(p);
-  const bool second = (lane & 1) != 0;
   const T* const x = static_cast<const T*>(p.x);
-  constexpr int kBatch = 4;
-  for (int base = 0; base * kStepThreads < piece.count; base += kBatch) {
-    uint4 v[kBatch];
-    int at[kBatch];
+  for (int base = 0; base * kStepThreads < piece.count; base += StepPieces::kFirst) {
+    uint2 v[StepPieces::kFirst][2];
+    int at[StepPieces::kFirst];
 #pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      at[u] = piece(base + u);
-      v[u] = make_uint4(0, 0, 0, 0);
-      if (at[u] >= 0) v[u] = __ldcg(reinterpret_cast<const uint4*>(x + at[u] * 8));
+    for (int u = 0; u < StepPieces::kFirst; ++u) {
+      at[u] = base == 0 ? piece.first[u] : piece(base + u);
+      v[u][0] = v[u][1] = make_uint2(0, 0);
+      if (at[u] < 0) continue;
+      const uint2* const from = reinterpret_cast<const uint2*>(x + step_piece_at(at[u]));
+      v[u][0] = __ldcg(from), v[u][1] = __ldcg(from + 2);
     }
 #pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
+    for (int u = 0; u < StepPieces::kFirst; ++u) {
       if ((base + u) * kStepThreads >= piece.count) break;
-      // Two lanes have sixteen elements, eight each; they want the first and the second halves of both eights.
-      const unsigned give[2] = {second ? v[u].x : v[u].z, second ? v[u].y : v[u].w};
-      const unsigned take[2] = {__shfl_xor_sync(kFullMask, give[0], 1), __shfl_xor_sync(kFullMask, give[1], 1)};
-      const float2 a = unpack2<T>(second ? take[0] : v[u].x), b = unpack2<T>(second ? take[1] : v[u].y),
-                   c = unpack2<T>(second ? v[u].z : take[0]), d = unpack2<T>(second ? v[u].w : take[1]);
+      const float2 a = unpack2<T>(v[u][0].x), b = unpack2<T>(v[u][0].y), c = unpack2<T>(v[u][1].x),
+                   d = unpack2<T>(v[u][1].y);
       step_put_x(s, smem, {a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}, at[u], log2);
     }
   }
@@ -201,19 +208,15 @@ GALVANI_DEVICE float step_norm_inverse(const StepArgs& s, const StepProduct& p, 
   return 1.0f / sqrtf(total / static_cast<float>(p.k) + p.eps);
 }
 
-/// Where the first four of a piece's elements are in the row; the others are eight further on.
-GALVANI_DEVICE int step_piece_at(int piece) { return piece / 2 * 16 + piece % 2 * 4; }
-
 /// A norm's weights for a thread's pieces of x, asked for while the grid waits.
 struct StepNormWeights {
   float4 w[4];
-  GALVANI_DEVICE void load(const StepProduct& p) {
-    const StepPieces piece(p);
+  GALVANI_DEVICE void load(const StepProduct& p, const StepPieces& piece) {
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       w[2 * u] = w[2 * u + 1] = make_float4(1, 1, 1, 1);
-      if (p.norm_w == nullptr || piece(u) < 0) continue;
-      const float4* const from = reinterpret_cast<const float4*>(p.norm_w + step_piece_at(piece(u)));
+      if (p.norm_w == nullptr || piece.first[u] < 0) continue;
+      const float4* const from = reinterpret_cast<const float4*>(p.norm_w + step_piece_at(piece.first[u]));
       w[2 * u] = load_early(from), w[2 * u + 1] = load_early(from + 2);
     }
   }
@@ -223,17 +226,16 @@ struct StepNormWeights {
 /// step_norm_inverse has it for: so nothing waits for the sum of squares. f16 could overflow without it and has it
 /// here.
 template <typename T>
-GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, const StepNormWeights& weights,
-                                     unsigned char* smem, int warp, int lane) {
-  const StepPieces piece(p);
+GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, const StepPieces& piece,
+                                     const StepNormWeights& weights, unsigned char* smem, int warp, int lane) {
   const int log2 = step_subgroup_log2(p);
   const float* const x = static_cast<const float*>(p.x);
   float4 v[4];
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
     v[2 * u] = v[2 * u + 1] = make_float4(0, 0, 0, 0);
-    if (piece(u) < 0) continue;
-    const float4* const from = reinterpret_cast<const float4*>(x + step_piece_at(piece(u)));
+    if (piece.first[u] < 0) continue;
+    const float4* const from = reinterpret_cast<const float4*>(x + step_piece_at(piece.first[u]));
     v[2 * u] = __ldcg(from), v[2 * u + 1] = __ldcg(from + 2);
   }
   // Not while the grid waits: an addition would wait for the loads, and the wait for the addition.
@@ -256,7 +258,7 @@ GALVANI_DEVICE void step_load_normed(const StepArgs& s, const StepProduct& p, co
                  y1 = unpack2<T>(pack2<T>(a.z * inverse * (wa.z + one), a.w * inverse * (wa.w + one))),
                  y2 = unpack2<T>(pack2<T>(b.x * inverse * (wb.x + one), b.y * inverse * (wb.y + one))),
                  y3 = unpack2<T>(pack2<T>(b.z * inverse * (wb.z + one), b.w * inverse * (wb.w + one)));
-    step_put_x(s, smem, {y0.x, y0.y, y1.x, y1.y, y2.x, y2.y, y3.x, y3.y}, piece(u), log2);
+    step_put_x(s, smem, {y0.x, y0.y, y1.x, y1.y, y2.x, y2.y, y3.x, y3.y}, piece.first[u], log2);
   }
   __syncthreads();
 }
@@ -317,17 +319,18 @@ template <int kSub, A16Scale kScale>
 GALVANI_DEVICE void step_walk(const StepArgs& s, const FewRange& r, StepRing& ring, unsigned char* smem, int warp,
                               int lane) {
   using Chunk = StepChunk<kSub, kScale>;
-  const typename Chunk::Lane l = Chunk::place(shared_address(smem + s.x_at), shared_address(smem + s.zero_at), lane);
-  const StepSum* const sum_base = reinterpret_cast<const StepSum*>(smem + s.sum_at) + lane % 4;
+  const typename Chunk::Lane l = Chunk::place(lane);
+  const StepSum* const sum_base = reinterpret_cast<const StepSum*>(smem + s.sum_at) + lane % 4 / 2;
+  StepX b;
   int left = r.end - r.begin, chunk = r.first_chunk;
   for (int tile = r.first; left > 0; ++tile, chunk = 0) {
     const int here = min(left, r.chunks - chunk);
     left -= here;
-    unsigned x = l.x + static_cast<unsigned>(chunk * Chunk::kUnits * kStepUnitX);
+    const unsigned char* x = smem + s.x_at + l.x + chunk * Chunk::kUnits * kStepUnitX;
     const StepSum* sums = sum_base + chunk * Chunk::kSubgroups;
     float out[2] = {};
     for (int i = 0; i < here; ++i) {
-      Chunk::add_all(smem + ring.wait(), x, sums, l, lane, out);
+      Chunk::add_all(smem + ring.wait(), x, b, sums, l, lane, out);
       ring.release();
       x += Chunk::kUnits * kStepUnitX;
       sums += Chunk::kSubgroups;
@@ -354,8 +357,10 @@ GALVANI_DEVICE void step_wait(const unsigned* arrived, unsigned target) {
 }
 
 template <typename T>
-GALVANI_DEVICE void step_product(const StepArgs& s, const StepProduct& p, unsigned char* smem, int warp, int lane,
+GALVANI_DEVICE void step_product(const StepArgs& s, const StepPhase& phase, unsigned char* smem, int warp, int lane,
                                  unsigned target) {
+  const StepProduct& p = phase.product;
+  const StepAttention& next = phase.attention;
   const StepTiles tiles(p);
   const FewRange r = step_range(p, warp);
   StepRing ring(s, smem, warp, false);
@@ -365,14 +370,20 @@ GALVANI_DEVICE void step_product(const StepArgs& s, const StepProduct& p, unsign
     const int row = (tiles.first + warp) * kA16Rows + lane;
     if (row < p.n) old = __ldcg(static_cast<float*>(p.y) + row);
   }
+  if (next.asked != 0) {
+    StepAsk asks;
+    asks.ask(next, *reinterpret_cast<const StepRow*>(smem + s.row_at), warp, lane);
+    if (lane == 0) reinterpret_cast<StepAsk*>(smem + s.ask_at)[warp] = asks;
+  }
+  const StepPieces piece(p);
   if (p.input == StepInput::kNormed) {
     StepNormWeights weights;
-    weights.load(p);
+    weights.load(p, piece);
     step_wait(s.arrived, target);
-    step_load_normed<T>(s, p, weights, smem, warp, lane);
+    step_load_normed<T>(s, p, piece, weights, smem, warp, lane);
   } else {
     step_wait(s.arrived, target);
-    step_load_x<T>(s, p, smem, lane);
+    step_load_x<T>(s, p, piece, smem);
   }
   // One warp has the norm's factor ready when the sums are finished.
   if (kIsBf16Type<T> && p.input == StepInput::kNormed && warp == kStepWarps - 1) {
