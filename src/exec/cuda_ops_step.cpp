@@ -24,8 +24,9 @@ Status CudaOps::prepare_one_kernel() {
                 .taken = {},
                 .phases = {},
                 .counters = {},
+                .scratch = {},
                 .qkv = {}};
-  constexpr size_t kCounters = 1 + kernels::kStepMostKvHeads;
+  constexpr size_t kCounters = kernels::kStepMostKvHeads;
   GALVANI_TRY(one.counters, cuda::DeviceBuffer::allocate(*device_, kCounters * sizeof(unsigned), "step counters"));
   GALVANI_TRY_VOID(stream_.fill(one.counters.data(), 0, one.counters.size()));
   one_kernel_.emplace(std::move(one));
@@ -103,7 +104,7 @@ kernels::StepAttention CudaOps::step_attention(const AttentionLayer& layer, Act&
       .sinks = weights(layer.sinks),
       .part_out = static_cast<float*>(take(*arena_, static_cast<size_t>(parts) * 4)),
       .part_stat = static_cast<float*>(take(*arena_, static_cast<size_t>(parts / layer.v_dim) * 8)),
-      .arrived = one.counters.as<unsigned>() + 1,
+      .arrived = one.counters.as<unsigned>(),
       .out = out.data};
   one.qkv.reset();
   return phase;
@@ -120,7 +121,7 @@ void CudaOps::launch_phases() {
   std::byte* const device = one.phases.as<std::byte>() + at;
   // A capture's go up when it has ended, or every replay would copy them.
   Status done = mode_ == StepMode::kEager ? stream_.to_device(device, one.program.data(), bytes) : Status{};
-  if (done) done = one.program.launch(stream_, device, one.counters.as<unsigned>());
+  if (done) done = one.program.launch(stream_, device);
   if (!done) step_status_ = std::move(done);
   one.launched.insert(one.launched.end(), one.program.data(), one.program.data() + one.program.size());
   one.program.clear();
@@ -136,6 +137,8 @@ Status CudaOps::end_one_kernel() {
     log_info("decode steps of one token: a launch an operation, since one kernel cannot: {}", reason);
   } else {
     GALVANI_TRY(one.phases, cuda::DeviceBuffer::allocate(*device_, one.program.bytes(), "phases of a step"));
+    GALVANI_TRY(one.scratch, cuda::DeviceBuffer::allocate(*device_, one.program.scratch_bytes(), "scratch of a step"));
+    one.program.use(one.scratch.data(), one.scratch.size());
     one.on = true;
   }
   one.decided = looked_ = true;  // not after an error: the next step is looked at again

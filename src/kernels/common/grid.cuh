@@ -18,4 +18,25 @@ GALVANI_DEVICE unsigned grid_poll(const unsigned* counter) {
   return value;
 }
 
+/// The same without an order: what was written before it may be seen later.
+GALVANI_DEVICE void grid_arrive_relaxed(unsigned* counter) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+GALVANI_DEVICE unsigned grid_poll_relaxed(const unsigned* counter) {
+  unsigned value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+
+/// Words that blocks of one launch write and read at the same time: each is seen whole, in no order with others.
+GALVANI_DEVICE void store_relaxed(unsigned* to, unsigned value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+GALVANI_DEVICE unsigned load_relaxed(const unsigned* from) { return grid_poll_relaxed(from); }
+GALVANI_DEVICE uint2 load_relaxed(const uint2* from) {
+  uint2 value;
+  asm volatile("ld.relaxed.gpu.global.v2.u32 {%0,%1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from) : "memory");
+  return value;
+}
+
 }  // namespace galvani::kernels::GALVANI_CUDA_NS

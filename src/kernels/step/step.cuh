@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
     ring.save();
   }
   for (int i = 0; i < s.count; ++i) {
-    const unsigned target = static_cast<unsigned>(i) * gridDim.x;
+    const unsigned target = kStepNone + static_cast<unsigned>(i) * gridDim.x;
     // What follows from them is computed again in each phase; kept over all phases it would be spilled.
     const int warp = static_cast<int>(not_hoisted(static_cast<unsigned>(own_warp))),
               lane = static_cast<int>(not_hoisted(static_cast<unsigned>(own_lane)));
@@ -62,9 +62,11 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
     } else {
       step_attention<T, 128>(s, phase.attention, smem, warp, lane, target);
     }
+    step_make_blank(phase);
+    const bool full = phase.next_full != 0;
     if (warp == kStepWarps - 1) cp_async_wait<0>();
     __syncthreads();
-    if (threadIdx.x == 0 && i + 1 < s.count) grid_arrive_add(s.arrived);
+    if (threadIdx.x == 0 && i + 1 < s.count) full ? grid_arrive_add(s.arrived) : grid_arrive_relaxed(s.arrived);
   }
 }
 

@@ -191,8 +191,10 @@ GALVANI_DEVICE void step_merge_warps(const StepAttention& a, const float* sums, 
     }
     if (a.sinks != nullptr) sum += exp2_fast(sink - peak);
     const float inverse = 1.0f / sum;
-    *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + static_cast<long long>(head + row) * D + dim) =
-        pack2<T>(total.x * inverse, total.y * inverse);
+    const int to = (head + row) * D + dim;
+    const unsigned values = pack2<T>(total.x * inverse, total.y * inverse);
+    if (a.relay != nullptr) store_relaxed(reinterpret_cast<unsigned*>(static_cast<T*>(a.relay) + to), values);
+    *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + to) = values;
   }
 }
 
@@ -218,8 +220,14 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
       peak = higher;
     }
     const float inverse = 1.0f / sum;
-    *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + static_cast<long long>(row) * D + dim) =
+    const int to = row * D + dim;
+    const uint2 values =
         make_uint2(pack2<T>(total.x * inverse, total.y * inverse), pack2<T>(total.z * inverse, total.w * inverse));
+    if (a.relay != nullptr) {
+      unsigned* const relay = reinterpret_cast<unsigned*>(static_cast<T*>(a.relay) + to);
+      store_relaxed(relay, values.x), store_relaxed(relay + 1, values.y);
+    }
+    *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + to) = values;
   }
 }
 
@@ -274,7 +282,7 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, un
     // What this step appends is not among them yet, but in shared memory when it is wanted.
     keys.clear();
     if (reads) load();
-    if (!waited) step_wait(s.arrived, target), waited = true;
+    if (!waited) step_wait(s.arrived, target, true), waited = true;
     step_qkv<T, D>(args, kv_head, group, to_page, heads, warp);
     __syncthreads();
     if (part < D / 64) {
@@ -331,7 +339,7 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, un
     }
     if (item + static_cast<int>(gridDim.x) < items) __syncthreads();
   }
-  if (!waited) step_wait(s.arrived, target);
+  if (!waited) step_wait(s.arrived, target, true);
 }
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS

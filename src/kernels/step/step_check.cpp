@@ -172,7 +172,7 @@ struct Seen {
 
 struct Places {
   void *x, *qkv, *out, *h, *k, *v;
-  unsigned* counters;  ///< the grid's, then attention's
+  unsigned* counters;  ///< of attention
 };
 
 Result<StepAttention> attention_phase(CheckRig& rig, Layer& l, const Places& at, const StepProgram& program) {
@@ -207,7 +207,7 @@ Result<StepAttention> attention_phase(CheckRig& rig, Layer& l, const Places& at,
   GALVANI_TRY(void* part_out, rig.output(parts, StoreType::kF32));
   GALVANI_TRY(void* part_stat, rig.output(2 * parts / static_cast<size_t>(dim), StoreType::kF32));
   a.part_out = static_cast<float*>(part_out), a.part_stat = static_cast<float*>(part_stat);
-  a.arrived = at.counters + 1, a.out = at.out;
+  a.arrived = at.counters, a.out = at.out;
   return a;
 }
 
@@ -221,7 +221,7 @@ Result<Seen> run(CheckRig& rig, Layer& l, const DeviceCaps& caps, int phases) {
   GALVANI_TRY(at.h, rig.output(kInner, l.type));
   GALVANI_TRY(at.k, rig.upload_as(l.k, l.type));
   GALVANI_TRY(at.v, rig.upload_as(l.v, l.type));
-  GALVANI_TRY(at.counters, rig.upload(std::vector<unsigned>(1 + kKvHeads, 0)));
+  GALVANI_TRY(at.counters, rig.upload(std::vector<unsigned>(kKvHeads, 0)));
   const float* norm[2];
   for (int i = 0; i < 2; ++i) {
     GALVANI_TRY(norm[i], rig.upload(l.norm[i]));
@@ -240,17 +240,24 @@ Result<Seen> run(CheckRig& rig, Layer& l, const DeviceCaps& caps, int phases) {
   };
   GALVANI_TRY(const StepAttention attention, attention_phase(rig, l, at, program));
   const char* refusal = nullptr;
-  for (int i = 0; i < phases && refusal == nullptr; ++i) switch (i) {
-      case 0: refusal = program.product(l.qkv.packed, normed(0, at.qkv, StepOutput::kStore)); break;
-      case 1: refusal = program.attention(attention); break;
-      case 2: refusal = program.product(l.o.packed, added(at.out)); break;
-      case 3: refusal = program.product(l.gate_up.packed, normed(1, at.h, StepOutput::kGated)); break;
-      default: refusal = program.product(l.down.packed, added(at.h)); break;
-    }
+  const auto write_down = [&] {
+    for (int i = 0; i < phases && refusal == nullptr; ++i) switch (i) {
+        case 0: refusal = program.product(l.qkv.packed, normed(0, at.qkv, StepOutput::kStore)); break;
+        case 1: refusal = program.attention(attention); break;
+        case 2: refusal = program.product(l.o.packed, added(at.out)); break;
+        case 3: refusal = program.product(l.gate_up.packed, normed(1, at.h, StepOutput::kGated)); break;
+        default: refusal = program.product(l.down.packed, added(at.h)); break;
+      }
+  };
+  write_down();  // for the size of what a launch needs
+  GALVANI_TRY(void* scratch, rig.output(program.scratch_bytes() / sizeof(float), StoreType::kF32));
+  program.clear();
+  program.use(scratch, program.scratch_bytes());
+  if (refusal == nullptr) write_down();
   if (refusal != nullptr) return fail(ErrorCode::kInternal, "the check's decode step was refused: {}", refusal);
   GALVANI_TRY(const StepPhase* on_device,
               rig.upload(std::vector<StepPhase>(program.data(), program.data() + program.size())));
-  GALVANI_TRY_VOID(program.launch(rig.stream(), on_device, at.counters));
+  GALVANI_TRY_VOID(program.launch(rig.stream(), on_device));
   Seen seen;
   GALVANI_TRY(seen.x, rig.read(at.x, kHidden, StoreType::kF32));
   GALVANI_TRY(seen.qkv, rig.read(at.qkv, static_cast<size_t>(width), StoreType::kF32));
@@ -259,7 +266,7 @@ Result<Seen> run(CheckRig& rig, Layer& l, const DeviceCaps& caps, int phases) {
   GALVANI_TRY(seen.k, rig.read(at.k, l.k.size(), l.type));
   GALVANI_TRY(seen.v, rig.read(at.v, l.v.size(), l.type));
   seen.counters.resize(kKvHeads);
-  GALVANI_TRY_VOID(rig.stream().to_host(seen.counters.data(), at.counters + 1, kKvHeads * sizeof(unsigned)));
+  GALVANI_TRY_VOID(rig.stream().to_host(seen.counters.data(), at.counters, kKvHeads * sizeof(unsigned)));
   GALVANI_TRY_VOID(rig.stream().synchronize());
   return seen;
 }

@@ -19,6 +19,56 @@ const char* StepProgram::append(StepNeeds needs, const StepPhase& phase) {
   return nullptr;
 }
 
+void StepProgram::use(void* scratch, size_t bytes) {
+  scratch_ = static_cast<unsigned char*>(scratch);
+  const auto counter = static_cast<size_t>(kStepCounterBytes);
+  relay_capacity_ = bytes <= counter ? 0 : static_cast<int>((bytes - counter) / 2 / 16 * 16);
+}
+
+void StepProgram::end_epoch(StepPhase& phase) {
+  phase.full = 1;
+  if (relay_used_ > 0) {
+    phase.blank = scratch_ + kStepCounterBytes + (epoch_ & 1) * relay_capacity_;
+    phase.blank_bytes = std::min(relay_used_, relay_capacity_);
+  }
+  ++epoch_, relay_used_ = 0;
+}
+
+void StepProgram::relay() {
+  StepPhase& phase = phases_.back();
+  StepProduct& to = phase.product;
+  const bool normed = to.input == StepInput::kNormed;
+  const auto align = [](int bytes) { return (bytes + 15) / 16 * 16; };
+  const int x_bytes = align(2 * to.k), bytes = x_bytes + (normed ? align(to.k / kA16Rows * 4) : 0);
+  if (relay_used_ + bytes > kStepMostRelay) end_epoch(phase);
+  if (bytes > kStepMostRelay) return;
+  // Taken whether the phase before makes it or not: so a program that is only looked at knows the size.
+  unsigned char* const at = scratch_ + kStepCounterBytes + (epoch_ & 1) * relay_capacity_ + relay_used_;
+  relay_used_ += bytes;
+  most_relay_ = std::max(most_relay_, relay_used_);
+  if (relay_used_ > relay_capacity_ || phase.blank_bytes > 0) return;
+  StepPhase& before = phases_[phases_.size() - 2];
+  StepProduct& from = before.product;
+  if (before.kind == StepKind::kAttention) {
+    const QkvArgs& qkv = before.attention.qkv;
+    if (normed || before.attention.out != to.x || qkv.heads * qkv.kv.v_dim != to.k) return;
+    before.attention.relay = at;
+  } else if (normed) {
+    // f16 could overflow without the norm's last factor, which the relay's words do not have.
+    if (arithmetic_ != Arithmetic::kBF16 || from.output != StepOutput::kAdd || from.y != to.x || from.n != to.k) return;
+    from.relay = at;
+    from.relay_squares = reinterpret_cast<float*>(at + x_bytes);
+    from.relay_norm = to.norm_w, from.relay_plus_one = to.plus_one;
+    to.from_squares = from.relay_squares;
+  } else {
+    const bool gated = from.output == StepOutput::kGated;
+    if ((!gated && from.output != StepOutput::kStoreHalf) || from.y != to.x || from.n != (gated ? 2 : 1) * to.k) return;
+    from.relay = at;
+  }
+  to.from = at;
+  phase.full = before.next_full = 0;
+}
+
 const char* StepProgram::product(const CudaMatrix& w, StepProduct product) {
   if (!caps_.has(Feature::kBulkCopy)) return "bulk copies into shared memory are missing (from 9.0 on)";
   if (w.format.code != A16Code::kAffine) return "codes are not affine";
@@ -40,8 +90,9 @@ const char* StepProgram::product(const CudaMatrix& w, StepProduct product) {
   phase.product = product;
   if (const char* reason = append(needs, phase)) return reason;
   bits_ = w.format.bits;
+  if (phases_.size() > 1) relay();
   // The norm that a phase begins with comes from memory each step: the last product before it asks for it.
-  if (product.input == StepInput::kNormed && product.norm_w != nullptr)
+  if (product.input == StepInput::kNormed && product.norm_w != nullptr && phases_.back().product.from == nullptr)
     for (auto before = phases_.rbegin() + 1; before != phases_.rend(); ++before) {
       if (before->kind != StepKind::kProduct) continue;
       before->next_norm = product.norm_w;
@@ -74,6 +125,7 @@ const char* StepProgram::attention(const StepAttention& attention) {
                      attention.qkv.positions == position_ && attention.qkv.sequence == sequence_;
   phase.attention.asked = asked ? 1 : 0;
   if (const char* reason = append(needs, phase)) return reason;
+  end_epoch(phases_.back());
   if (asked) phases_[phases_.size() - 2].attention = phase.attention;
   return nullptr;
 }
@@ -83,6 +135,7 @@ void StepProgram::clear() {
   needs_ = {};
   bits_ = 0;
   position_ = sequence_ = nullptr;
+  relay_used_ = epoch_ = 0;
 }
 
 int64_t StepProgram::part_floats(int heads, int kv_heads, int v_dim) const {
@@ -103,7 +156,7 @@ std::string StepProgram::text() const {
                      phases_.size(), caps_.sms, l.args.stages, l.smem);
 }
 
-Status StepProgram::launch(cuda::Stream& stream, const void* device_phases, unsigned* arrived) const {
+Status StepProgram::launch(cuda::Stream& stream, const void* device_phases) const {
   if (const char* reason = refusal())
     return fail(ErrorCode::kUnsupported, "a decode step of {} phases in one kernel: {}", phases_.size(), reason);
   GALVANI_TRY(const cuda::Kernel* kernel, stream.device().kernel(step_kernel_name(bits_, arithmetic_)));
@@ -111,9 +164,12 @@ Status StepProgram::launch(cuda::Stream& stream, const void* device_phases, unsi
   StepArgs args = l.args;
   args.phases = static_cast<const StepPhase*>(device_phases);
   args.count = static_cast<int>(phases_.size());
-  args.arrived = arrived;
+  args.arrived = reinterpret_cast<unsigned*>(scratch_);
   args.position = position_, args.sequence = sequence_;
-  GALVANI_TRY_VOID(stream.fill(arrived, 0, sizeof(unsigned)));
+  if (scratch_ == nullptr)
+    return fail(ErrorCode::kInternal, "a decode step of {} phases in one kernel has no scratch memory", phases_.size());
+  // The counter, and words that have not come.
+  GALVANI_TRY_VOID(stream.fill(scratch_, 0xff, static_cast<size_t>(kStepCounterBytes + 2 * relay_capacity_)));
   cuda::LaunchConfig config;
   config.grid = {static_cast<unsigned>(caps_.sms)};
   config.block = {static_cast<unsigned>(kStepThreads)};

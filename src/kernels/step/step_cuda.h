@@ -39,20 +39,33 @@ class StepProgram {
   size_t bytes() const { return phases_.size() * sizeof(StepPhase); }
   const StepPhase* data() const { return phases_.data(); }
 
-  /// Launches the phases, which `device_phases` (bytes() of them, as data() has them) holds when it runs. arrived: one
-  /// counter, which this sets to zero first. May be captured.
-  Status launch(cuda::Stream& stream, const void* device_phases, unsigned* arrived) const;
+  /// Of the memory that a launch needs; the most of all programs since this was made.
+  size_t scratch_bytes() const { return static_cast<size_t>(kStepCounterBytes + 2 * most_relay_); }
+  /// Device memory, 128-byte aligned, for the launches of what is appended from now on; it must be set before the first
+  /// phase. Phases that it has no room for hand nothing on and wait for each other by full barriers.
+  void use(void* scratch, size_t bytes);
+  /// Launches the phases, which `device_phases` (bytes() of them, as data() has them) holds when it runs. Writes the
+  /// scratch memory first. May be captured.
+  Status launch(cuda::Stream& stream, const void* device_phases) const;
 
  private:
   StepLayout layout() const;
   /// Null, or why the phases with this one do not fit.
   const char* append(StepNeeds needs, const StepPhase& phase);
+  /// Ends the epoch (step_relay.cuh) at a phase with a full barrier, which blanks what it used.
+  void end_epoch(StepPhase& phase);
+  /// Lets the last phase but one hand the last, a product, what it multiplies, if that is what it makes.
+  void relay();
 
   DeviceCaps caps_;
   Arithmetic arithmetic_;
   int bits_ = 0;
   const int *position_ = nullptr, *sequence_ = nullptr;  ///< of the first attention phase
   StepNeeds needs_;
+  unsigned char* scratch_ = nullptr;
+  int relay_capacity_ = kStepMostRelay;  ///< bytes of a set
+  int most_relay_ = 0, relay_used_ = 0;  ///< of all epochs, of this one
+  int epoch_ = 0;
   std::vector<StepPhase> phases_;
 };
 

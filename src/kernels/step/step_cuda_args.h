@@ -20,6 +20,13 @@ struct StepProduct {
   const void* x;           ///< [k], 16-byte aligned
   void* y;                 ///< [n], or [n / 2] when gated
   const float* norm_w;     ///< [k] or null: 1
+  const void* from;  ///< [k], what it multiplies, by words that say whether they have come (step_relay.cuh); null: x
+  const float*
+      from_squares;      ///< with a normed `from`: sums of squares of x, one of sixteen rows; then [k] has x · norm_w
+  void* relay;           ///< [n], or [n / 2] when gated: what the next phase takes `from`, or null
+  float* relay_squares;  ///< [n / 16], with a relay of what was added to
+  const float* relay_norm;  ///< [n] or null: 1; with relay_squares
+  int relay_plus_one;
   float eps;
   int plus_one;
   StepInput input;
@@ -42,6 +49,7 @@ struct StepAttention {
   float* part_stat;    ///< [segments][heads][2]
   unsigned* arrived;   ///< [kv_heads], zeros before and after the kernel
   void* out;           ///< [heads · v_dim] of `type`
+  void* relay;         ///< the same for the next phase, as StepProduct has it, or null
   int group;           ///< query heads a kv head
   int most;            ///< segments that have a block each: blocks / kv_heads, at least 1
   unsigned inverse;    ///< ⌈2^32 / kv_heads⌉
@@ -51,6 +59,10 @@ struct StepAttention {
 struct alignas(16) StepPhase {
   StepKind kind = StepKind::kProduct;
   int next_norm_bytes = 0;
+  int full = 1;       ///< the barrier before it is for everything written before, not only a sign that `from` has come
+  int next_full = 1;  ///< the same of the next phase
+  int blank_bytes = 0, pad = 0;
+  unsigned char* blank = nullptr;    ///< what the epoch before has used of the relays' memory
   const float* next_norm = nullptr;  ///< weights of the norm that a later phase begins with; for the L2
   StepProduct product{};             ///< of a product alone
   StepAttention attention{};         ///< of attention; of a product before one, that one's (asked: 1)
@@ -89,10 +101,15 @@ struct StepArgs {
   int count;
   const int* position;  ///< of the row, and its sequence, where attention phases are asked for (StepAttention::asked)
   const int* sequence;
-  unsigned* arrived;  ///< one counter, zero before the kernel: blocks that have passed a barrier, over all phases
+  unsigned* arrived;  ///< one counter, kStepNone before the kernel: blocks that have passed a barrier, over all phases
   int stages, slot_bytes;
   int x_at, sum_at, red_at, part_at, square_at, phase_at, run_at, ring_at, ask_at, row_at, barrier_at;
 };
+
+/// Memory of a launch, all of it blank before: the counter, then two sets of relays.
+constexpr unsigned kStepNone = 0xffffffffu;
+constexpr int kStepCounterBytes = 128;
+constexpr int kStepMostRelay = 1 << 20;  ///< bytes of a set; more of them are separated by full barriers
 
 /// Bytes that attention needs from x_at on: queries, then what its warps have found.
 constexpr int step_attention_bytes(int heads, int kv_heads, int dim) {

@@ -5,6 +5,7 @@
 #include "kernels/common/store.cuh"
 #include "kernels/qmatmul/qmatmul_few.cuh"
 #include "kernels/step/step_keys.cuh"
+#include "kernels/step/step_relay.cuh"
 #include "kernels/step/step_walk.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
@@ -178,7 +179,7 @@ GALVANI_DEVICE int step_piece_at(int piece) { return piece / 2 * 16 + piece % 2 
 template <typename T>
 GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, const StepPieces& piece, unsigned char* smem) {
   const int log2 = step_subgroup_log2(p);
-  const T* const x = static_cast<const T*>(p.x);
+  const T* const x = static_cast<const T*>(p.from != nullptr ? p.from : p.x);
   for (int base = 0; base * kStepThreads < piece.count; base += StepPieces::kFirst) {
     uint2 v[StepPieces::kFirst][2];
     int at[StepPieces::kFirst];
@@ -188,11 +189,12 @@ GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, const S
       v[u][0] = v[u][1] = make_uint2(0, 0);
       if (at[u] < 0) continue;
       const uint2* const from = reinterpret_cast<const uint2*>(x + step_piece_at(at[u]));
-      v[u][0] = __ldcg(from), v[u][1] = __ldcg(from + 2);
+      v[u][0] = load_relaxed(from), v[u][1] = load_relaxed(from + 2);
     }
 #pragma unroll
     for (int u = 0; u < StepPieces::kFirst; ++u) {
       if ((base + u) * kStepThreads >= piece.count) break;
+      if (p.from != nullptr) step_await<T>(v[u], reinterpret_cast<const uint2*>(x + step_piece_at(max(at[u], 0))));
       const float2 a = unpack2<T>(v[u][0].x), b = unpack2<T>(v[u][0].y), c = unpack2<T>(v[u][1].x),
                    d = unpack2<T>(v[u][1].y);
       step_put_x(s, smem, {a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}, at[u], log2);
@@ -286,10 +288,19 @@ GALVANI_DEVICE float step_join(const StepArgs& s, const unsigned char* smem, int
   return sum + __shfl_xor_sync(kFullMask, sum, kA16Rows);
 }
 
-/// The block's finished sums to where they belong, a tile (gate and up: two) a warp. old: of the warp's first tile.
+/// Sums of squares that a `from` brings with it, in the warps' places of a normed row's.
+GALVANI_DEVICE void step_load_squares(const StepArgs& s, const StepProduct& p, unsigned char* smem, int warp,
+                                      int lane) {
+  const int at = static_cast<int>(threadIdx.x);
+  const float sum = warp_sum(at < p.k / kA16Rows ? step_await(p.from_squares + at) : 0.0f);
+  if (lane == 0) reinterpret_cast<float*>(smem + s.square_at)[warp] = sum;
+}
+
+/// The block's finished sums to where they belong, a tile (gate and up: two) a warp. old: of the warp's first tile, and
+/// weight its relay_norm.
 template <typename T>
 GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const unsigned char* smem,
-                                const StepTiles& tiles, float old, int warp, int lane) {
+                                const StepTiles& tiles, float old, float weight, int warp, int lane) {
   const int total = tiles.count * p.chunks * (p.pair > 0 ? 2 : 1);
   if (warp >= tiles.count) return;
   float inverse = 1;
@@ -301,15 +312,26 @@ GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const u
       const float up = step_join(s, smem, tiles.count + tile, p.chunks, total, lane) * inverse;
       value = gated_mlp_value<true>(p.gate, value, up, p.alpha, p.limit);
     }
+    // Lanes 16 and up have the same.
     const int row = (tiles.first + tile) * kA16Rows + lane;
-    if (lane >= kA16Rows || (p.pair == 0 && row >= p.n)) continue;
+    const bool writes = lane < kA16Rows && (p.pair > 0 || row < p.n);
     if (p.output == StepOutput::kStoreHalf || p.output == StepOutput::kGated) {
-      static_cast<T*>(p.y)[row] = from_f32<T>(value);
+      if (p.relay != nullptr) step_hand(static_cast<T*>(p.relay) + row, value, writes);
+      if (writes) static_cast<T*>(p.y)[row] = from_f32<T>(value);
       continue;
     }
     float* const to = static_cast<float*>(p.y) + row;
-    if (p.output == StepOutput::kAdd) value += tile == warp ? old : __ldcg(to);
-    *to = value;
+    if (p.output == StepOutput::kAdd && writes) value += tile == warp ? old : __ldcg(to);
+    if (p.relay != nullptr) {
+      if (tile != warp) weight = p.relay_norm == nullptr || !writes ? 1.0f : load_early(p.relay_norm + row);
+      const float one = p.relay_plus_one && p.relay_norm != nullptr ? 1.0f : 0.0f;
+      step_hand(static_cast<T*>(p.relay) + row, value * (weight + one), writes);
+      float squares = writes ? value * value : 0.0f;
+#pragma unroll
+      for (int step = 1; step < kA16Rows; step *= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
+      if (lane == 0) step_hand_sum(p.relay_squares + tiles.first + tile, squares);
+    }
+    if (writes) *to = value;
   }
 }
 
@@ -347,10 +369,15 @@ GALVANI_DEVICE void step_walk(const StepArgs& s, const FewRange& r, StepRing& ri
   }
 }
 
-/// Until `target` blocks have arrived; all threads.
-GALVANI_DEVICE void step_wait(const unsigned* arrived, unsigned target) {
+/// Until `target` blocks have arrived; all threads. full: what they wrote before is seen then.
+GALVANI_DEVICE void step_wait(const unsigned* arrived, unsigned target, bool full) {
   if (threadIdx.x == 0) {
-    while (static_cast<int>(grid_poll(arrived) - target) < 0) {
+    if (full) {
+      while (static_cast<int>(grid_poll(arrived) - target) < 0) {
+      }
+    } else {
+      while (static_cast<int>(grid_poll_relaxed(arrived) - target) < 0) {
+      }
     }
   }
   __syncthreads();
@@ -365,10 +392,11 @@ GALVANI_DEVICE void step_product(const StepArgs& s, const StepPhase& phase, unsi
   const FewRange r = step_range(p, warp);
   StepRing ring(s, smem, warp, false);
   // What is added to is this block's own, from phases that lie behind a barrier.
-  float old = 0;
+  float old = 0, weight = 1;
   if (p.output == StepOutput::kAdd && warp < tiles.count && lane < kA16Rows) {
     const int row = (tiles.first + warp) * kA16Rows + lane;
     if (row < p.n) old = __ldcg(static_cast<float*>(p.y) + row);
+    if (p.relay != nullptr && p.relay_norm != nullptr) weight = load_early(p.relay_norm + row);
   }
   if (next.asked != 0) {
     StepAsk asks;
@@ -376,13 +404,15 @@ GALVANI_DEVICE void step_product(const StepArgs& s, const StepPhase& phase, unsi
     if (lane == 0) reinterpret_cast<StepAsk*>(smem + s.ask_at)[warp] = asks;
   }
   const StepPieces piece(p);
-  if (p.input == StepInput::kNormed) {
+  const bool normed = p.input == StepInput::kNormed;
+  if (normed && p.from == nullptr) {
     StepNormWeights weights;
     weights.load(p, piece);
-    step_wait(s.arrived, target);
+    step_wait(s.arrived, target, phase.full != 0);
     step_load_normed<T>(s, p, piece, weights, smem, warp, lane);
   } else {
-    step_wait(s.arrived, target);
+    step_wait(s.arrived, target, phase.full != 0);
+    if (normed) step_load_squares(s, p, smem, warp, lane);
     step_load_x<T>(s, p, piece, smem);
   }
   // One warp has the norm's factor ready when the sums are finished.
@@ -406,7 +436,7 @@ GALVANI_DEVICE void step_product(const StepArgs& s, const StepPhase& phase, unsi
     walk.template operator()<A16Scale::kF32>();
   ring.save();
   __syncthreads();
-  step_finish<T>(s, p, smem, tiles, old, warp, lane);
+  step_finish<T>(s, p, smem, tiles, old, weight, warp, lane);
 }
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS

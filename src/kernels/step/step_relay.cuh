@@ -1,0 +1,66 @@
+#pragma once
+// What a phase hands to the next in words that say themselves whether they have come.
+//
+// A barrier by which everything written before it is seen after it waits for all that its block has written to arrive:
+// 2,500 cycles while rings are filled, five times a layer. But of most phases the next reads nothing but the vector
+// that it multiplies. So those words are blank before they are written, a NaN that no conversion makes, and a block
+// that finds a blank one asks again. Such a phase's barrier orders nothing: it only says when asking is likely to help.
+//
+// Each word is written once and read in one epoch: from a full barrier (StepPhase::full) to the next. Two sets of words
+// take turns: what epoch e has used is blanked after the full barrier that ends it, so that another lies between the
+// blanks and epoch e + 2, whose reads find either blanks or its own words. Nothing else may be overwritten too early
+// either: a phase that writes has waited for words that depend on all that is read before (PTX ISA, memory consistency
+// model: morally strong operations of 32 bits are single-copy atomic; no thin air).
+#include "kernels/common/grid.cuh"
+#include "kernels/common/ptx.cuh"
+#include "kernels/step/step_cuda_args.h"
+
+namespace galvani::kernels::GALVANI_CUDA_NS {
+
+/// Two 16-bit elements or an f32 that have not come. cvt makes 0x7fff of every NaN (PTX ISA), in both types.
+constexpr unsigned kStepBlank = 0xffffffffu;
+
+/// Whether one of eight elements is blank.
+GALVANI_DEVICE bool step_blank(const uint2 (&v)[2]) {
+  const auto halves = [](unsigned w) { return ((w & 0x7fff7fffu) + 0x00010001u) & w; };
+  return ((halves(v[0].x) | halves(v[0].y) | halves(v[1].x) | halves(v[1].y)) & 0x80008000u) != 0;
+}
+/// False where that cannot be, in fewer instructions: their sum would not be a number.
+template <typename T>
+GALVANI_DEVICE bool step_perhaps_blank(const uint2 (&v)[2]) {
+  constexpr unsigned kExponent = kIsBf16Type<T> ? 0x7f807f80u : 0x7c007c00u, kOne = kExponent & -kExponent & 0xffffu;
+  const unsigned sum = add2<T>(add2<T>(v[0].x, v[0].y), add2<T>(v[1].x, v[1].y));
+  return (((sum & kExponent) + kOne * 0x10001u) & 0x80008000u) != 0;
+}
+/// Eight elements, four at `from` and four 16 bytes on, asked for again until they have come.
+template <typename T>
+GALVANI_DEVICE void step_await(uint2 (&v)[2], const uint2* from) {
+  if (!step_perhaps_blank<T>(v)) return;
+  while (step_blank(v)) v[0] = load_relaxed(from), v[1] = load_relaxed(from + 2);
+}
+GALVANI_DEVICE float step_await(const float* from) {
+  unsigned word;
+  while ((word = load_relaxed(reinterpret_cast<const unsigned*>(from))) == kStepBlank) {
+  }
+  return __uint_as_float(word);
+}
+
+/// Elements of two neighbouring lanes, by the even one; to: of the even lane's element.
+template <typename T>
+GALVANI_DEVICE void step_hand(T* to, float value, bool writes) {
+  const float other = __shfl_down_sync(kFullMask, value, 1);
+  if (writes && lane_id() % 2 == 0) store_relaxed(reinterpret_cast<unsigned*>(to), pack2<T>(value, other));
+}
+/// A sum that may be NaN.
+GALVANI_DEVICE void step_hand_sum(float* to, float value) {
+  store_relaxed(reinterpret_cast<unsigned*>(to), value == value ? __float_as_uint(value) : 0x7fffffffu);
+}
+
+/// Blanks what the epoch before has used, a part by each block.
+GALVANI_DEVICE void step_make_blank(const StepPhase& phase) {
+  const int at = static_cast<int>(threadIdx.x * gridDim.x + blockIdx.x) * 16;
+  for (int i = at; i < phase.blank_bytes; i += static_cast<int>(gridDim.x) * kStepThreads * 16)
+    *reinterpret_cast<uint4*>(phase.blank + i) = make_uint4(kStepBlank, kStepBlank, kStepBlank, kStepBlank);
+}
+
+}  // namespace galvani::kernels::GALVANI_CUDA_NS
