@@ -33,10 +33,16 @@ GALVANI_DEVICE void store_relaxed(unsigned* to, unsigned value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 GALVANI_DEVICE unsigned load_relaxed(const unsigned* from) { return grid_poll_relaxed(from); }
-GALVANI_DEVICE uint2 load_relaxed(const uint2* from) {
-  uint2 value;
-  asm volatile("ld.relaxed.gpu.global.v2.u32 {%0,%1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from) : "memory");
-  return value;
+GALVANI_DEVICE uint4 load_relaxed(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
 }
+
+/// Between two looks at a word that has not come.
+GALVANI_DEVICE void look_again() {}
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS

@@ -193,7 +193,8 @@ GALVANI_DEVICE void step_merge_warps(const StepAttention& a, const float* sums, 
     const float inverse = 1.0f / sum;
     const int to = (head + row) * D + dim;
     const unsigned values = pack2<T>(total.x * inverse, total.y * inverse);
-    if (a.relay != nullptr) store_relaxed(reinterpret_cast<unsigned*>(static_cast<T*>(a.relay) + to), values);
+    if (a.relay != nullptr)
+      store_relaxed(reinterpret_cast<unsigned*>(static_cast<T*>(a.relay) + step_relay_at(to)), values);
     *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + to) = values;
   }
 }
@@ -224,7 +225,7 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
     const uint2 values =
         make_uint2(pack2<T>(total.x * inverse, total.y * inverse), pack2<T>(total.z * inverse, total.w * inverse));
     if (a.relay != nullptr) {
-      unsigned* const relay = reinterpret_cast<unsigned*>(static_cast<T*>(a.relay) + to);
+      unsigned* const relay = reinterpret_cast<unsigned*>(static_cast<T*>(a.relay) + step_relay_at(to));
       store_relaxed(relay, values.x), store_relaxed(relay + 1, values.y);
     }
     *reinterpret_cast<uint2*>(static_cast<T*>(a.out) + to) = values;
@@ -234,8 +235,9 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
 /// Waits for the grid where q, k and v are needed: keys and values of the steps before do not depend on this one, so
 /// the first of them are in the L2 by then. D / 64 warps share sixteen keys, each with 64 dims of the values.
 template <typename T, int D>
-GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, unsigned char* smem, int warp, int lane,
+GALVANI_DEVICE void step_attention(const StepArgs& s, const StepPhase& phase, unsigned char* smem, int warp, int lane,
                                    unsigned target) {
+  const StepAttention& a = phase.attention;
   constexpr int kRow = D + kStepRowPad;
   const int key_warp = warp % kStepKeyWarps, part = warp / kStepKeyWarps;  // part: of the dims
   const QkvArgs& args = a.qkv;
@@ -324,6 +326,8 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, un
       }
     }
     __syncthreads();
+    const bool last_item = item + static_cast<int>(gridDim.x) >= items;
+    if (phase.next_full == 0 && last_item && segments.count == 1) step_sign(s);
     step_merge_warps<T, D>(a, sums, stats, head, group, segment, segments.count == 1);
     if (segments.count > 1) {
       __threadfence();
@@ -337,9 +341,10 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, un
       __syncthreads();
       if (*flag) step_merge_segments<T, D>(a, head, group, segments.count);
     }
-    if (item + static_cast<int>(gridDim.x) < items) __syncthreads();
+    if (!last_item) __syncthreads();
   }
   if (!waited) step_wait(s.arrived, target, true);
+  if (phase.next_full == 0 && (!waited || segments.count > 1)) step_sign(s);
 }
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS

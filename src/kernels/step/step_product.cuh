@@ -179,24 +179,29 @@ GALVANI_DEVICE int step_piece_at(int piece) { return piece / 2 * 16 + piece % 2 
 template <typename T>
 GALVANI_DEVICE void step_load_x(const StepArgs& s, const StepProduct& p, const StepPieces& piece, unsigned char* smem) {
   const int log2 = step_subgroup_log2(p);
-  const T* const x = static_cast<const T*>(p.from != nullptr ? p.from : p.x);
+  const T* const x = static_cast<const T*>(p.x);
+  const uint4* const relay = static_cast<const uint4*>(p.from);
   for (int base = 0; base * kStepThreads < piece.count; base += StepPieces::kFirst) {
-    uint2 v[StepPieces::kFirst][2];
+    uint4 v[StepPieces::kFirst];
     int at[StepPieces::kFirst];
 #pragma unroll
     for (int u = 0; u < StepPieces::kFirst; ++u) {
       at[u] = base == 0 ? piece.first[u] : piece(base + u);
-      v[u][0] = v[u][1] = make_uint2(0, 0);
+      v[u] = make_uint4(0, 0, 0, 0);
       if (at[u] < 0) continue;
-      const uint2* const from = reinterpret_cast<const uint2*>(x + step_piece_at(at[u]));
-      v[u][0] = load_relaxed(from), v[u][1] = load_relaxed(from + 2);
+      if (relay != nullptr) {
+        v[u] = load_relaxed(relay + at[u]);
+      } else {
+        const uint2* const from = reinterpret_cast<const uint2*>(x + step_piece_at(at[u]));
+        const uint2 low = __ldcg(from), high = __ldcg(from + 2);
+        v[u] = make_uint4(low.x, low.y, high.x, high.y);
+      }
     }
 #pragma unroll
     for (int u = 0; u < StepPieces::kFirst; ++u) {
       if ((base + u) * kStepThreads >= piece.count) break;
-      if (p.from != nullptr) step_await<T>(v[u], reinterpret_cast<const uint2*>(x + step_piece_at(max(at[u], 0))));
-      const float2 a = unpack2<T>(v[u][0].x), b = unpack2<T>(v[u][0].y), c = unpack2<T>(v[u][1].x),
-                   d = unpack2<T>(v[u][1].y);
+      if (relay != nullptr) step_await<T>(v[u], relay + max(at[u], 0));
+      const float2 a = unpack2<T>(v[u].x), b = unpack2<T>(v[u].y), c = unpack2<T>(v[u].z), d = unpack2<T>(v[u].w);
       step_put_x(s, smem, {a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}, at[u], log2);
     }
   }
@@ -316,7 +321,7 @@ GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const u
     const int row = (tiles.first + tile) * kA16Rows + lane;
     const bool writes = lane < kA16Rows && (p.pair > 0 || row < p.n);
     if (p.output == StepOutput::kStoreHalf || p.output == StepOutput::kGated) {
-      if (p.relay != nullptr) step_hand(static_cast<T*>(p.relay) + row, value, writes);
+      if (p.relay != nullptr) step_hand<T>(p.relay, row, value, writes);
       if (writes) static_cast<T*>(p.y)[row] = from_f32<T>(value);
       continue;
     }
@@ -325,7 +330,7 @@ GALVANI_DEVICE void step_finish(const StepArgs& s, const StepProduct& p, const u
     if (p.relay != nullptr) {
       if (tile != warp) weight = p.relay_norm == nullptr || !writes ? 1.0f : load_early(p.relay_norm + row);
       const float one = p.relay_plus_one && p.relay_norm != nullptr ? 1.0f : 0.0f;
-      step_hand(static_cast<T*>(p.relay) + row, value * (weight + one), writes);
+      step_hand<T>(p.relay, row, value * (weight + one), writes);
       float squares = writes ? value * value : 0.0f;
 #pragma unroll
       for (int step = 1; step < kA16Rows; step *= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
@@ -436,6 +441,7 @@ GALVANI_DEVICE void step_product(const StepArgs& s, const StepPhase& phase, unsi
     walk.template operator()<A16Scale::kF32>();
   ring.save();
   __syncthreads();
+  if (phase.next_full == 0) step_sign(s);
   step_finish<T>(s, p, smem, tiles, old, weight, warp, lane);
 }
 

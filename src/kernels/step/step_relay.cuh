@@ -20,40 +20,51 @@ namespace galvani::kernels::GALVANI_CUDA_NS {
 /// Two 16-bit elements or an f32 that have not come. cvt makes 0x7fff of every NaN (PTX ISA), in both types.
 constexpr unsigned kStepBlank = 0xffffffffu;
 
+/// Where a row's element is: the four from 4 on and the four from 8 on of a sixteen change places, so that what a
+/// thread makes digits of (step_put_x) lies side by side.
+GALVANI_DEVICE int step_relay_at(int row) { return (row & ~12) | (row & 4) << 1 | (row & 8) >> 1; }
+
 /// Whether one of eight elements is blank.
-GALVANI_DEVICE bool step_blank(const uint2 (&v)[2]) {
+GALVANI_DEVICE bool step_blank(const uint4& v) {
   const auto halves = [](unsigned w) { return ((w & 0x7fff7fffu) + 0x00010001u) & w; };
-  return ((halves(v[0].x) | halves(v[0].y) | halves(v[1].x) | halves(v[1].y)) & 0x80008000u) != 0;
+  return ((halves(v.x) | halves(v.y) | halves(v.z) | halves(v.w)) & 0x80008000u) != 0;
 }
 /// False where that cannot be, in fewer instructions: their sum would not be a number.
 template <typename T>
-GALVANI_DEVICE bool step_perhaps_blank(const uint2 (&v)[2]) {
+GALVANI_DEVICE bool step_perhaps_blank(const uint4& v) {
   constexpr unsigned kExponent = kIsBf16Type<T> ? 0x7f807f80u : 0x7c007c00u, kOne = kExponent & -kExponent & 0xffffu;
-  const unsigned sum = add2<T>(add2<T>(v[0].x, v[0].y), add2<T>(v[1].x, v[1].y));
+  const unsigned sum = add2<T>(add2<T>(v.x, v.y), add2<T>(v.z, v.w));
   return (((sum & kExponent) + kOne * 0x10001u) & 0x80008000u) != 0;
 }
-/// Eight elements, four at `from` and four 16 bytes on, asked for again until they have come.
+/// Eight elements at `from`, asked for again until they have come.
 template <typename T>
-GALVANI_DEVICE void step_await(uint2 (&v)[2], const uint2* from) {
+GALVANI_DEVICE void step_await(uint4& v, const uint4* from) {
   if (!step_perhaps_blank<T>(v)) return;
-  while (step_blank(v)) v[0] = load_relaxed(from), v[1] = load_relaxed(from + 2);
+  for (; step_blank(v); look_again()) v = load_relaxed(from);
 }
 GALVANI_DEVICE float step_await(const float* from) {
   unsigned word;
-  while ((word = load_relaxed(reinterpret_cast<const unsigned*>(from))) == kStepBlank) {
+  for (; (word = load_relaxed(reinterpret_cast<const unsigned*>(from))) == kStepBlank; look_again()) {
   }
   return __uint_as_float(word);
 }
 
-/// Elements of two neighbouring lanes, by the even one; to: of the even lane's element.
+/// The elements of two neighbouring lanes, rows `row` and the next, by the even one.
 template <typename T>
-GALVANI_DEVICE void step_hand(T* to, float value, bool writes) {
+GALVANI_DEVICE void step_hand(void* relay, int row, float value, bool writes) {
   const float other = __shfl_down_sync(kFullMask, value, 1);
-  if (writes && lane_id() % 2 == 0) store_relaxed(reinterpret_cast<unsigned*>(to), pack2<T>(value, other));
+  if (writes && lane_id() % 2 == 0)
+    store_relaxed(reinterpret_cast<unsigned*>(static_cast<T*>(relay) + step_relay_at(row)), pack2<T>(value, other));
 }
 /// A sum that may be NaN.
 GALVANI_DEVICE void step_hand_sum(float* to, float value) {
   store_relaxed(reinterpret_cast<unsigned*>(to), value == value ? __float_as_uint(value) : 0x7fffffffu);
+}
+
+/// The block's sign that its words are about to come: early, since a look at the counter takes as long as the block's
+/// last sums.
+GALVANI_DEVICE void step_sign(const StepArgs& s) {
+  if (threadIdx.x == kStepThreads - 1) grid_arrive_relaxed(s.arrived);
 }
 
 /// Blanks what the epoch before has used, a part by each block.

@@ -1,6 +1,7 @@
 #pragma once
 // kernels/common/grid.cuh in C++.
 #include <atomic>
+#include <thread>
 
 #include "emulated_gpu/grid.h"
 #include "kernels/common/device.cuh"
@@ -19,6 +20,10 @@ inline void store_relaxed(unsigned* to, unsigned value) {
 inline unsigned load_relaxed(const unsigned* from) {
   return std::atomic_ref<unsigned>(*const_cast<unsigned*>(from)).load(std::memory_order_relaxed);
 }
-inline uint2 load_relaxed(const uint2* from) { return {load_relaxed(&from->x), load_relaxed(&from->y)}; }
+inline uint4 load_relaxed(const uint4* from) {
+  return {load_relaxed(&from->x), load_relaxed(&from->y), load_relaxed(&from->z), load_relaxed(&from->w)};
+}
+
+inline void look_again() { std::this_thread::yield(); }
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS
