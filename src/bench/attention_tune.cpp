@@ -159,7 +159,7 @@ Status tune_attention(KernelSession& session, AttentionTuneCase& c) {
   const int own = kernels::plan_attention_segment(caps, shape, positions.data(), c.batch, 0, false);
   const AttentionCudaChoice planned = kernels::plan_attention_decode(caps, shape);
   if (planned.kernel == nullptr) return {};
-  std::vector<int> segments = {128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048};
+  std::vector<int> segments = {128, 192, 256, 320, 384, 448, 512, 640, 704, 768, 1024, 1536, 2048};
   if (std::find(segments.begin(), segments.end(), own) == segments.end()) segments.push_back(own);
   for (const int segment : segments) {
     if (segment > c.length && segment != own) continue;

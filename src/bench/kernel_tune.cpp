@@ -264,7 +264,8 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
   GALVANI_TRY(record.machine, session.describe());
   GALVANI_TRY(const auto product, kernels::QmatmulCuda::create(session.device().shared_from_this(),
                                                                {.dependent_launch = given.dependent_launch}));
-  std::vector<KernelCase> cases = given.cases.empty() ? tune_cases() : given.cases;
+  const bool all = given.cases.empty() && !given.attention;
+  std::vector<KernelCase> cases = all ? tune_cases() : given.cases;
   for (size_t i = 0; i < cases.size();) {
     size_t end = i;
     const auto same = [&](const KernelCase& c) {
@@ -280,7 +281,7 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
       record.cases.push_back(std::move(result));
     }
   }
-  if (given.cases.empty() && given.arithmetic == kernels::Arithmetic::kBF16) {
+  if ((all || given.attention) && given.arithmetic == kernels::Arithmetic::kBF16) {
     for (AttentionTuneCase& c : record.attention = attention_tune_cases()) GALVANI_TRY_VOID(tune_attention(session, c));
     for (AttentionPrefillCase& c : record.prefill = attention_prefill_cases())
       GALVANI_TRY_VOID(time_attention_prefill(session, c));

@@ -93,7 +93,16 @@ Result<bench::KernelBenchOptions> options_of(const BenchFlags& flags) {
     }
     options.forced = static_cast<int>(*arm);
   }
-  for (const std::string& text : flags.cases) GALVANI_TRY_VOID(add_cases(text, options.cases));
+  for (const std::string& text : flags.cases) {
+    if (text != "attention") {
+      GALVANI_TRY_VOID(add_cases(text, options.cases));
+      continue;
+    }
+    if (!flags.tune) return fail(ErrorCode::kInvalidArgument, "--case attention is of --tune; add it");
+    if (options.arithmetic != kernels::Arithmetic::kBF16)
+      return fail(ErrorCode::kInvalidArgument, "--case attention is timed in bf16; leave --act out");
+    options.attention = true;
+  }
   return options;
 }
 
@@ -201,8 +210,9 @@ void add_bench(CLI::App& app, Action& action) {
   flags->of_kernels = {
       verb->add_flag("--tune", flags->tune,
                      "of --kernels: every launch that could run each case, checked and timed (minutes)"),
-      verb->add_option("--case", flags->cases,
-                       "of --kernels: NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8 (may repeat)")
+      verb->add_option(
+              "--case", flags->cases,
+              "of --kernels: NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8; with --tune also attention (may repeat)")
           ->allow_extra_args(false),
       verb->add_option("--gpu", flags->device, "of --kernels: which GPU")->check(CLI::Range(0, 63)),
       verb->add_flag("--no-cublas", flags->no_cublas, "of --kernels: leave cuBLAS out"),

@@ -37,6 +37,8 @@ TEST(Bench, BadCasesAreUsageErrorsThatSayWhatIsAllowed) {
                 .err.find("few-bulk, few-async, few-plain, stream, wgmma, expand, mma"),
             std::string::npos);
   EXPECT_EQ(run({"bench", "--kernels", "--act", "f32"}).code, 2);
+  expect_error(2, {"bench", "--kernels", "--case", "attention"}, {"--case attention is of --tune"});
+  expect_error(2, {"bench", "--kernels", "--tune", "--act", "f16", "--case", "attention"}, {"timed in bf16"});
   EXPECT_EQ(run({"bench"}).code, 2);
 }
 

@@ -55,6 +55,8 @@ TEST(AttentionCudaPlan, SegmentsFillOneWaveOfAnH200) {
     const AttentionCudaShape shape{heads, kv_heads, dim, dim, DType::kBF16};
     return plan_attention_segment(h200, shape, positions.data(), rows, 0, false);
   };
+  EXPECT_EQ(segment(128, 3, 32, 8, 4096), 320);
+  EXPECT_EQ(segment(64, 8, 9, 3, 8192), 384);
   EXPECT_EQ(segment(128, 4, 32, 8, 4096), 384);
   EXPECT_EQ(segment(128, 1, 64, 8, 32768), 704);
   EXPECT_EQ(segment(64, 16, 9, 3, 8192), 768);
