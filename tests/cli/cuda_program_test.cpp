@@ -14,7 +14,7 @@ class CudaProgram : public testing::Test {
   void SetUp() override {
     const cuda::DriverState state = cuda::driver_state();
     if (state.kind != cuda::DriverState::Kind::kReady) GTEST_SKIP() << state.message;
-    if (!fs::exists(GALVANI_PROGRAM)) GTEST_SKIP() << GALVANI_PROGRAM << " is not here";
+    if (!fs::exists(program_path())) GTEST_SKIP() << program_path() << " is not here";
   }
   /// Two layers of random 4-bit weights, a prompt of five tokens, six more.
   Outcome generate(const Words& more = {}, const std::vector<std::pair<std::string, std::string>>& environment = {}) {

@@ -33,6 +33,15 @@ inline fs::path write_file(const fs::path& path, const std::string& text) {
   return path;
 }
 
+/// The program as it was built, or where the tests have been carried elsewhere (scripts/gpu-gate --binaries) the one
+/// beside them.
+inline std::string program_path() {
+  std::error_code ignored;
+  if (fs::exists(GALVANI_PROGRAM, ignored)) return GALVANI_PROGRAM;
+  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "galvani";
+  return fs::exists(beside, ignored) ? beside.string() : GALVANI_PROGRAM;
+}
+
 inline fs::path model_data(const std::string& name) { return fs::path(GALVANI_TEST_DATA) / "models" / name; }
 
 /// A fresh folder of one test, removed with it.
@@ -92,7 +101,7 @@ struct Setting {
   setenv("OMP_WAIT_POLICY", "passive", 1);
   for (const auto& [name, value] : setting.environment) setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> argv;
-  std::string program = GALVANI_PROGRAM;
+  std::string program = program_path();
   argv.push_back(program.data());
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

@@ -114,8 +114,8 @@ template <typename T, int D>
 struct StepKeys {
   uint4 k[D / 32][2], v[1][4];
 
-  GALVANI_DEVICE void load_keys(const T* page_k, int lane) { attn::load_keys<T, D, D>(k, page_k, lane); }
-  GALVANI_DEVICE void load_values(const T* page_v, int lane) {
+  GALVANI_DEVICE void load(const T* page_k, const T* page_v, int lane) {
+    attn::load_keys<T, D, D>(k, page_k, lane);
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int i = 0; i < 4; ++i) v[0][i] = load_streamed(page_v + (2 * t + (i & 1) + 8 * (i >> 1)) * D + 8 * g);
@@ -275,16 +275,15 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepPhase& phase, un
       page = load_early(blocks + key0 / attn::kPage);
       if (key0 + kStepRound <= last) next = load_early(blocks + (key0 + kStepRound) / attn::kPage);
     }
-    const auto load_keys = [&] {
-      keys.load_keys(k_base + page * (args.kv.k_page_stride / 2) + key0 % attn::kPage * D, lane);
-    };
-    const auto load_values = [&] {
-      keys.load_values(v_base + page * (args.kv.v_page_stride / 2) + key0 % attn::kPage * D, lane);
+    const auto load = [&] {
+      const int in = key0 % attn::kPage * D;
+      keys.load(k_base + page * (args.kv.k_page_stride / 2) + in, v_base + page * (args.kv.v_page_stride / 2) + in,
+                lane);
     };
     T* const to_page = step_append_to<T, D>(a, row, blocks, kv_head, segment == segments.count - 1, warp);
     // What this step appends is not among them yet, but in shared memory when it is wanted.
     keys.clear();
-    if (reads) load_keys(), load_values();
+    if (reads) load();
     if (!waited) step_wait(s.arrived, target, true), waited = true;
     step_qkv<T, D>(args, kv_head, group, to_page, heads, warp);
     __syncthreads();
@@ -298,18 +297,18 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepPhase& phase, un
           beyond = load_early(blocks + (key0 + 2 * kStepRound) / attn::kPage);
           step_ask_page(a, kv_head, key0 + 2 * kStepRound, beyond, part, lane);
         }
-        const int own = key0;
-        if (args.append && own + 15 >= position)
-          keys.put(position - own, heads + group * D, heads + (group + 1) * D + 64 * part, lane);
-        keys.hide(own, first, last, lane);
+        if (args.append && key0 + 15 >= position)
+          keys.put(position - key0, heads + group * D, heads + (group + 1) * D + 64 * part, lane);
+        keys.hide(key0, first, last, lane);
         float score[4];
         attn::scores(state, keys.k, score);
-        key0 += kStepRound, page = next, next = beyond;
-        if (key0 <= last) load_keys();
         unsigned p[2];
-        attn::weigh(state, score, a.score, own, first, last, lane, p);
+        attn::weigh(state, score, a.score, key0, first, last, lane, p);
         attn::add_values(state, keys.v, p);
-        if (key0 <= last) load_values();
+        key0 += kStepRound;
+        if (key0 > last) break;
+        page = next, next = beyond;
+        load();
       }
       const int g = lane >> 2, t = lane & 3;
 #pragma unroll
