@@ -1,6 +1,9 @@
 // Dense products through cuBLASLt (cuda/blas.h) against f64: types, strides, adding, the factor; what lies between the
 // rows of y stays as it was.
 #include "cuda/blas.h"
+
+#include <fmt/format.h>
+
 #include "kernels/cuda_testing.h"
 
 namespace galvani::kernels {
@@ -36,14 +39,15 @@ class CudaSmallDense : public OnGpu {
     product.add = c.add, product.factor = c.factor;
     ok(blas->multiply(*stream, product, workspace.data()));
     const std::vector<float> got = read(y, c.out);
+    // Every case is counted to its end: a GPU is not always at hand to ask again.
+    int64_t outside = 0, disturbed = 0;
+    double worst = 0;
+    std::string first;
     for (int64_t t = 0; t < c.m; ++t)
       for (int64_t r = 0; r < y_stride; ++r) {
         const auto at = static_cast<size_t>(t * y_stride + r);
         if (r >= c.n) {
-          if (c.add)
-            ASSERT_EQ(got[at], before[at]) << "between the rows";
-          else
-            ASSERT_TRUE(std::isnan(got[at])) << "between the rows";
+          disturbed += c.add ? got[at] != before[at] : !std::isnan(got[at]);
           continue;
         }
         double sum = 0, size = 0;
@@ -56,9 +60,14 @@ class CudaSmallDense : public OnGpu {
         // Partial sums may be added in any grouping, and truncated (eight products at a time at worst).
         const double bound = 1.05 * store_unit(c.out) * std::fabs(sum) +
                              4 * std::max(1.5, std::sqrt(static_cast<double>(c.k)) / 8) * kUnit * size + 1e-30;
-        ASSERT_LE(std::fabs(got[at] - sum), bound) << "token " << t << ", row " << r;
+        const double error = std::fabs(got[at] - sum);
+        if (!(error <= bound) && ++outside == 1)
+          first = fmt::format("token {}, row {}: {} instead of {}, allowed {}", t, r, got[at], sum, bound);
+        worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / bound);
         ++compared;
       }
+    EXPECT_EQ(outside, 0) << "worst " << worst << " of its bound; " << first;
+    EXPECT_EQ(disturbed, 0) << "between the rows";
   }
   void SetUp() override {
     OnGpu::SetUp();
