@@ -59,15 +59,17 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
       if (threadIdx.x == kStepThreads - 1 && phase.next_norm != nullptr) step_prefetch(phase);
       step_product<T>(s, phase, smem, warp, lane, target);
     } else if (phase.attention.qkv.kv.k_dim == 64) {
-      step_attention<T, 64>(s, phase, smem, warp, lane, target);
+      step_attention<T, 64>(s, phase.attention, smem, warp, lane, target);
     } else {
-      step_attention<T, 128>(s, phase, smem, warp, lane, target);
+      step_attention<T, 128>(s, phase.attention, smem, warp, lane, target);
     }
     step_make_blank(phase);
-    const bool full = phase.next_full != 0;
+    // A product has signed already where its words are all that is waited for; attention signs when it has ended.
+    const bool full = phase.next_full != 0, signs = full || phase.kind == StepKind::kAttention;
     if (warp == kStepWarps - 1) cp_async_wait<0>();
     __syncthreads();
-    if (threadIdx.x == 0 && i + 1 < s.count && full) grid_arrive_add(s.arrived);
+    if (threadIdx.x == 0 && i + 1 < s.count && signs)
+      full ? grid_arrive_add(s.arrived) : grid_arrive_relaxed(s.arrived);
   }
 }
 

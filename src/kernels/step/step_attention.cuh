@@ -235,9 +235,8 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
 /// Waits for the grid where q, k and v are needed: keys and values of the steps before do not depend on this one, so
 /// the first of them are in the L2 by then. D / 64 warps share sixteen keys, each with 64 dims of the values.
 template <typename T, int D>
-GALVANI_DEVICE void step_attention(const StepArgs& s, const StepPhase& phase, unsigned char* smem, int warp, int lane,
+GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, unsigned char* smem, int warp, int lane,
                                    unsigned target) {
-  const StepAttention& a = phase.attention;
   constexpr int kRow = D + kStepRowPad;
   const int key_warp = warp % kStepKeyWarps, part = warp / kStepKeyWarps;  // part: of the dims
   const QkvArgs& args = a.qkv;
@@ -326,8 +325,6 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepPhase& phase, un
       }
     }
     __syncthreads();
-    const bool last_item = item + static_cast<int>(gridDim.x) >= items;
-    if (phase.next_full == 0 && last_item && segments.count == 1) step_sign(s);
     step_merge_warps<T, D>(a, sums, stats, head, group, segment, segments.count == 1);
     if (segments.count > 1) {
       __threadfence();
@@ -341,10 +338,9 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepPhase& phase, un
       __syncthreads();
       if (*flag) step_merge_segments<T, D>(a, head, group, segments.count);
     }
-    if (!last_item) __syncthreads();
+    if (item + static_cast<int>(gridDim.x) < items) __syncthreads();
   }
   if (!waited) step_wait(s.arrived, target, true);
-  if (phase.next_full == 0 && (!waited || segments.count > 1)) step_sign(s);
 }
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS
