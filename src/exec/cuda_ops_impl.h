@@ -123,7 +123,7 @@ class CudaOps final : public Ops {
     std::vector<bool> taken;  // of the captured calls that were asked; a replay asks again
     size_t asked = 0;
     cuda::DeviceBuffer phases, counters, scratch;  // counters: of attention
-    std::optional<kernels::QkvArgs> qkv;  // from attention_inputs() to attention()
+    std::optional<kernels::QkvArgs> qkv;           // from attention_inputs() to attention()
   };
   /// A split of keys that some layers share; its place in device memory is the same in every decode step.
   struct Schedule {
