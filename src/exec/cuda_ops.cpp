@@ -179,6 +179,7 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
   types_.clear();
   taps_.clear();
   pending_for_ = nullptr;
+  drop_phases();
   const int64_t n = batch.rows();
   decode_ = n >= 1 && n <= kMaxGraphRows && static_cast<int64_t>(batch.chunks.size()) == n &&
             static_cast<int64_t>(batch.logit_rows.size()) == n && !batch.tap_hidden &&

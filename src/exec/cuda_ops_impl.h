@@ -201,6 +201,7 @@ class CudaOps final : public Ops {
   kernels::StepAttention step_attention(const AttentionLayer& layer, Act& out);
   /// Before anything else is launched, and at the end: launches what has been written down.
   void launch_phases();
+  void drop_phases();
   void begin_one_kernel();
   Status end_one_kernel();
   Status upload_phases();

@@ -33,14 +33,18 @@ Status CudaOps::prepare_one_kernel() {
   return {};
 }
 
-void CudaOps::begin_one_kernel() {
+// What a step that was given up has left: of any step, or the next prompt would launch its phases.
+void CudaOps::drop_phases() {
   looked_ = false;
   if (!one_kernel_) return;
+  one_kernel_->program.clear();
+  one_kernel_->qkv.reset();
+  one_kernel_->asked = 0;
+}
+
+void CudaOps::begin_one_kernel() {
+  if (!one_kernel_ || !stepping() || mode_ == StepMode::kReplay) return;
   OneKernel& one = *one_kernel_;
-  one.program.clear();
-  one.qkv.reset();
-  one.asked = 0;
-  if (!stepping() || mode_ == StepMode::kReplay) return;
   one.launched.clear();
   one.taken.clear();
 }

@@ -129,6 +129,18 @@ TEST_F(CudaStepProgram, WordsAreBlankedAfterTheEpochThatUsedThemAndBeforeTheOneT
   }
 }
 
+// Keys of another layer are written in this very step: a read before the wait would not see them.
+TEST_F(CudaStepProgram, KeysOfAnotherLayerAreRefused) {
+  StepProgram p = program(Arithmetic::kBF16);
+  StepAttention attention{};
+  attention.qkv.heads = kHeads, attention.qkv.kv.kv_heads = kKvHeads;
+  attention.qkv.kv.k_dim = attention.qkv.kv.v_dim = kDim;
+  attention.qkv.type = StoreType::kBF16;
+  attention.qkv.append = false;
+  EXPECT_STREQ(p.attention(attention), "keys and values of another layer");
+  EXPECT_TRUE(p.empty());
+}
+
 // f16 could overflow without a norm's last factor, so its normed rows are not handed on.
 TEST_F(CudaStepProgram, NormedRowsAreHandedOnInBf16Alone) {
   const StepProgram p = ready(Arithmetic::kF16);

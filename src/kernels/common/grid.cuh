@@ -42,7 +42,7 @@ GALVANI_DEVICE uint4 load_relaxed(const uint4* from) {
   return v;
 }
 
-/// Between two looks at a word that has not come.
-GALVANI_DEVICE void look_again() {}
+/// Between two looks at a word that has not come, or at the first of some.
+GALVANI_DEVICE void look_again(const void*) {}
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS

@@ -27,7 +27,7 @@ void StepProgram::use(void* scratch, size_t bytes) {
 
 void StepProgram::end_epoch(StepPhase& phase) {
   phase.full = 1;
-  if (relay_used_ > 0) {
+  if (relay_used_ > 0 && scratch_ != nullptr) {
     phase.blank = scratch_ + kStepCounterBytes + (epoch_ & 1) * relay_capacity_;
     phase.blank_bytes = std::min(relay_used_, relay_capacity_);
   }
@@ -43,10 +43,11 @@ void StepProgram::relay() {
   if (relay_used_ + bytes > kStepMostRelay) end_epoch(phase);
   if (bytes > kStepMostRelay) return;
   // Taken whether the phase before makes it or not: so a program that is only looked at knows the size.
-  unsigned char* const at = scratch_ + kStepCounterBytes + (epoch_ & 1) * relay_capacity_ + relay_used_;
+  const int offset = relay_used_;
   relay_used_ += bytes;
   most_relay_ = std::max(most_relay_, relay_used_);
-  if (relay_used_ > relay_capacity_ || phase.blank_bytes > 0) return;
+  if (scratch_ == nullptr || relay_used_ > relay_capacity_ || phase.blank_bytes > 0) return;
+  unsigned char* const at = scratch_ + kStepCounterBytes + (epoch_ & 1) * relay_capacity_ + offset;
   StepPhase& before = phases_[phases_.size() - 2];
   StepProduct& from = before.product;
   if (before.kind == StepKind::kAttention) {
@@ -107,6 +108,7 @@ const char* StepProgram::attention(const StepAttention& attention) {
   const int heads = attention.qkv.heads;
   const StoreType type = arithmetic_ == Arithmetic::kBF16 ? StoreType::kBF16 : StoreType::kF16;
   if (attention.qkv.type != type) return "keys and values have not the activations' type";
+  if (!attention.qkv.append) return "keys and values of another layer";  // loaded before the wait, and not replaced
   if (kv.k_dim != kv.v_dim) return "keys and values differ in width";
   if (kv.k_dim != 64 && kv.k_dim != 128) return "head width is not 64 or 128";
   if (heads % kv.kv_heads != 0 || heads / kv.kv_heads > kStepMostGroup) return "more than 8 query heads a kv head";

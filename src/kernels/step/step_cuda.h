@@ -29,7 +29,7 @@ class StepProgram {
   bool empty() const { return phases_.empty(); }
   size_t size() const { return phases_.size(); }
   void clear();
-  /// Floats of StepAttention::part_out for one token, most that any context needs; two 128ths of it for part_stat.
+  /// Floats of StepAttention::part_out for one token, most that any context needs; 2 / v_dim of it for part_stat.
   int64_t part_floats(int heads, int kv_heads, int v_dim) const;
 
   /// "kernel=decode_step_q4_bf16_sm90 161 phases, blocks=132 stages=5 smem=227200".

@@ -6,7 +6,7 @@
 // that it multiplies. So those words are blank before they are written, a NaN that no conversion makes, and a block
 // that finds a blank one asks again. Such a phase's barrier orders nothing: it only says when asking is likely to help.
 //
-// Each word is written once and read in one epoch: from a full barrier (StepPhase::full) to the next. Two sets of words
+// Each word is written once and read in one epoch, which begins at the full barrier before attention. Two sets of words
 // take turns: what epoch e has used is blanked after the full barrier that ends it, so that another lies between the
 // blanks and epoch e + 2, whose reads find either blanks or its own words. Nothing else may be overwritten too early
 // either: a phase that writes has waited for words that depend on all that is read before (PTX ISA, memory consistency
@@ -40,11 +40,11 @@ GALVANI_DEVICE bool step_perhaps_blank(const uint4& v) {
 template <typename T>
 GALVANI_DEVICE void step_await(uint4& v, const uint4* from) {
   if (!step_perhaps_blank<T>(v)) return;
-  for (; step_blank(v); look_again()) v = load_relaxed(from);
+  for (; step_blank(v); look_again(from)) v = load_relaxed(from);
 }
 GALVANI_DEVICE float step_await(const float* from) {
   unsigned word;
-  for (; (word = load_relaxed(reinterpret_cast<const unsigned*>(from))) == kStepBlank; look_again()) {
+  for (; (word = load_relaxed(reinterpret_cast<const unsigned*>(from))) == kStepBlank; look_again(from)) {
   }
   return __uint_as_float(word);
 }

@@ -1,7 +1,6 @@
 #pragma once
 // kernels/common/grid.cuh in C++.
 #include <atomic>
-#include <thread>
 
 #include "emulated_gpu/grid.h"
 #include "kernels/common/device.cuh"
@@ -24,6 +23,6 @@ inline uint4 load_relaxed(const uint4* from) {
   return {load_relaxed(&from->x), load_relaxed(&from->y), load_relaxed(&from->z), load_relaxed(&from->w)};
 }
 
-inline void look_again() { std::this_thread::yield(); }
+inline void look_again(const void* word) { (void)emulated::grid_poll(static_cast<const unsigned*>(word)); }
 
 }  // namespace galvani::kernels::GALVANI_CUDA_NS
