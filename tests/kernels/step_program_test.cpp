@@ -87,8 +87,8 @@ TEST_F(CudaStepProgram, EveryProductButTheFirstTakesWhatThePhaseBeforeHandsIt) {
   }
 }
 
-TEST_F(CudaStepProgram, WordsAreBlankedAfterTheEpochThatUsedThemAndBeforeTheOneThatDoesAgain) {
-  const StepProgram p = ready(Arithmetic::kBF16);
+/// Words of an epoch are its own, and blanked between two full barriers before they are used again. Epochs there were.
+int expect_epochs_apart(const StepProgram& p) {
   struct Words {
     uintptr_t from, to;
     int epoch;
@@ -109,7 +109,6 @@ TEST_F(CudaStepProgram, WordsAreBlankedAfterTheEpochThatUsedThemAndBeforeTheOneT
       words.push_back({squares, squares + 4 * static_cast<uintptr_t>(product.k / kA16Rows), epoch});
     }
   }
-  ASSERT_EQ(epoch, kLayers);
   const size_t bytes = p.scratch_bytes();
   for (const Words& w : words) {
     EXPECT_EQ(w.from % 16, 0u);
@@ -127,6 +126,33 @@ TEST_F(CudaStepProgram, WordsAreBlankedAfterTheEpochThatUsedThemAndBeforeTheOneT
       EXPECT_TRUE(blanked) << "epochs " << w.epoch << " and " << other.epoch;
     }
   }
+  return epoch;
+}
+
+TEST_F(CudaStepProgram, WordsAreBlankedAfterTheEpochThatUsedThemAndBeforeTheOneThatDoesAgain) {
+  EXPECT_EQ(expect_epochs_apart(ready(Arithmetic::kBF16)), kLayers);
+}
+
+// Without attention nothing ends an epoch but its memory.
+TEST_F(CudaStepProgram, AnEpochEndsWhereItsMemoryDoes) {
+  constexpr int kLong = 28672, kPairs = 60;
+  StepProgram p = program(Arithmetic::kBF16);
+  const auto write = [&] {
+    for (int i = 0; i < kPairs; ++i)
+      for (const bool gate : {true, false}) {
+        StepProduct step{};
+        step.x = gate ? at<void>(0x1000) : at<void>(0x5000), step.y = gate ? at<void>(0x5000) : at<void>(0x1000);
+        step.input = gate ? StepInput::kNormed : StepInput::kHalf;
+        step.output = gate ? StepOutput::kGated : StepOutput::kAdd, step.eps = 1e-5f;
+        ASSERT_EQ(p.product(gate ? matrix(2 * kLong, kHidden) : matrix(kHidden, kLong), step), nullptr);
+      }
+  };
+  write();
+  EXPECT_LE(p.scratch_bytes(), static_cast<size_t>(kStepCounterBytes) + 2 * kStepMostRelay);
+  p.clear();
+  p.use(at<void>(kScratch), p.scratch_bytes());
+  write();
+  EXPECT_EQ(expect_epochs_apart(p), kPairs * (2 * kLong + 2 * kHidden) / kStepMostRelay);
 }
 
 // Keys of another layer are written in this very step: a read before the wait would not see them.

@@ -279,6 +279,7 @@ struct StepShape {
   const char* name;
   int hidden, inner, heads, kv_heads, head_dim, vocab;
   const char* more;  // of config.json
+  int prompt = 500;  ///< tokens before the steps: of 500 keys several segments, and several rounds of one
 };
 class CudaOneKernel : public testing::TestWithParam<StepShape> {
  protected:
@@ -305,9 +306,10 @@ TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
     "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {}, "vocab_size": {},
     "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}})",
       shape.more, shape.hidden, shape.inner, kLayers, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab);
-  constexpr size_t kPrompt = 500, kSteps = 6;  // keys: several segments, and several rounds of one
+  constexpr size_t kSteps = 6;
+  const auto prompt = static_cast<size_t>(shape.prompt);
   std::mt19937 random(7);
-  std::vector<int32_t> ids(kPrompt + kSteps);
+  std::vector<int32_t> ids(prompt + kSteps);
   for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<unsigned>(shape.vocab));
   for (const char* act : {"bf16", "f16"}) {
     std::vector<std::vector<float>> found;
@@ -317,7 +319,7 @@ TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
       options.act = options.kv = act;
       const auto runner = load_on("synthetic:4:" + folder.string(), "cuda", options);
       ASSERT_NE(runner, nullptr);
-      const std::vector<float> all = step_logits(*runner, ids, kPrompt);
+      const std::vector<float> all = step_logits(*runner, ids, prompt);
       found.emplace_back(all.end() - static_cast<ptrdiff_t>(kSteps) * shape.vocab, all.end());
       uint64_t ran = 0;
       for (const auto& [name, count] : runner->ops().kernels_run())
@@ -345,6 +347,7 @@ constexpr const char* kQwen3 = R"("architectures": ["Qwen3ForCausalLM"], "model_
 constexpr const char* kQwen2 = R"("architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",)";
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaOneKernel,
                          testing::Values(StepShape{"llama", 256, 512, 4, 2, 128, 500, kLlama},
+                                         StepShape{"llama_begins", 256, 512, 4, 2, 128, 500, kLlama, 2},
                                          StepShape{"qwen3", 512, 768, 8, 1, 64, 300, kQwen3},
                                          StepShape{"qwen2", 1024, 256, 8, 1, 128, 272, kQwen2}),
                          [](const auto& shape) { return std::string(shape.param.name); });
