@@ -10,8 +10,8 @@
 // second, zeros in the columns of the other. So one product has all three digits, and the sums of two subgroups come
 // out in a row's four lanes: high and middle of the first, its low, high and middle of the second, its low.
 //
-// x is loaded where it is wanted, by the lanes of its columns alone: all lanes of ldmatrix, zeros and all, made shared
-// memory the walk's limit (README.md).
+// x is loaded where it is wanted, by the lanes of its columns alone: with ldmatrix, zeros and all, a chunk took 52
+// accesses of shared memory instead of 30.
 #include "kernels/common/mma.cuh"
 #include "kernels/common/ptx.cuh"
 #include "kernels/qmatmul/a16_decode.cuh"
