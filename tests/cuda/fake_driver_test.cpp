@@ -19,7 +19,7 @@ class CudaFakeDriver : public testing::TestWithParam<Driver> {
  protected:
   void SetUp() override {
     // Test programs may have been taken elsewhere, without what they were built beside.
-    for (const char* path : {GALVANI_PROGRAM, GALVANI_FAKE_DRIVER "/libcuda.so.1"})
+    for (const std::string& path : {program_path(), std::string(GALVANI_FAKE_DRIVER "/libcuda.so.1")})
       if (!fs::exists(path)) GTEST_SKIP() << path << " is not here";
   }
   static Outcome run_there(const Words& words) {

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) decode_step(const __grid_cons
   }
   __syncthreads();  // all lanes of a warp have saved, and each reads what it finds
   for (int i = 0; i < s.count; ++i) {
-    const unsigned target = kStepNone + static_cast<unsigned>(i) * gridDim.x;
+    const unsigned target = kStepBlank + static_cast<unsigned>(i) * gridDim.x;
     // What follows from them is computed again in each phase; kept over all phases it would be spilled.
     const int warp = static_cast<int>(not_hoisted(static_cast<unsigned>(own_warp))),
               lane = static_cast<int>(not_hoisted(static_cast<unsigned>(own_lane)));

@@ -152,9 +152,8 @@ struct StepKeys {
   }
 };
 
-/// Of a row's sums in shared memory: pairs of dims in an order that eight lanes' stores side by side have no bank
-/// twice, 8 · g + 2 · j + 64 · part at 2 · g + 16 · j + 64 · part.
-constexpr int kStepRowPad = 8;
+/// Of a row's sums in shared memory, kStepRowPad apart: pairs of dims in an order that eight lanes' stores side by side
+/// have no bank twice, 8 · g + 2 · j + 64 · part at 2 · g + 16 · j + 64 · part.
 GALVANI_DEVICE int step_dim(int at) { return (at & ~63) + (at & 15) * 4 + (at >> 3 & 6); }
 
 /// What the warps found, in the order of the warps: the segment's sums, or where there is no other the output.
@@ -233,7 +232,7 @@ GALVANI_DEVICE void step_merge_segments(const StepAttention& a, int head, int gr
 }
 
 /// Waits for the grid where q, k and v are needed: keys and values of the steps before do not depend on this one, so
-/// the first of them are in the L2 by then. D / 64 warps share sixteen keys, each with 64 dims of the values.
+/// the first of them are in registers by then. D / 64 warps share sixteen keys, each with 64 dims of the values.
 template <typename T, int D>
 GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, unsigned char* smem, int warp, int lane,
                                    unsigned target) {

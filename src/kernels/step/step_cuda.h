@@ -32,7 +32,7 @@ class StepProgram {
   /// Floats of StepAttention::part_out for one token, most that any context needs; 2 / v_dim of it for part_stat.
   int64_t part_floats(int heads, int kv_heads, int v_dim) const;
 
-  /// "kernel=decode_step_q4_bf16_sm90 161 phases, blocks=132 stages=5 smem=227200".
+  /// "kernel=decode_step_q4_bf16_sm90 161 phases, blocks=132 stages=4 smem=205952".
   std::string text() const;
   /// Null, or why the phases together cannot be one launch.
   const char* refusal() const;

@@ -20,12 +20,13 @@ struct StepProduct {
   const void* x;           ///< [k], 16-byte aligned
   void* y;                 ///< [n], or [n / 2] when gated
   const float* norm_w;     ///< [k] or null: 1
-  const void* from;  ///< [k], what it multiplies, by words that say whether they have come (step_relay.cuh); null: x
-  const float*
-      from_squares;      ///< with a normed `from`: sums of squares of x, one of sixteen rows; then [k] has x · norm_w
-  void* relay;           ///< [n], or [n / 2] when gated: what the next phase takes `from`, or null
-  float* relay_squares;  ///< [n / 16], with a relay of what was added to
-  const float* relay_norm;  ///< [n] or null: 1; with relay_squares
+  /// [k]: what it multiplies (x · norm_w where that is normed), by words that say whether they have come
+  /// (step_relay.cuh). Null: x as it stands.
+  const void* from;
+  const float* from_squares;  ///< [k / 16]: sums of squares of x, with a normed `from`
+  void* relay;                ///< [n], or [n / 2] when gated: what the next phase takes `from`, or null
+  float* relay_squares;       ///< [n / 16], with a relay of what was added to
+  const float* relay_norm;    ///< [n] or null: 1; with relay_squares
   int relay_plus_one;
   float eps;
   int plus_one;
@@ -101,20 +102,24 @@ struct StepArgs {
   int count;
   const int* position;  ///< of the row, and its sequence, where attention phases are asked for (StepAttention::asked)
   const int* sequence;
-  unsigned* arrived;  ///< one counter, kStepNone before the kernel: blocks that have passed a barrier, over all phases
+  unsigned* arrived;  ///< one counter, kStepBlank before the kernel: blocks that have passed a barrier, over all phases
   int stages, slot_bytes;
   int x_at, sum_at, red_at, part_at, square_at, phase_at, run_at, ring_at, ask_at, row_at, barrier_at;
 };
 
-/// Memory of a launch, all of it blank before: the counter, then two sets of relays.
-constexpr unsigned kStepNone = 0xffffffffu;
+/// Memory of a launch, all of it blank before: the counter, then two sets of relays. A blank word is an f32 that has
+/// not come, or two 16-bit elements: cvt makes 0x7fff of every NaN (PTX ISA), in both types.
+constexpr unsigned kStepBlank = 0xffffffffu;
 constexpr int kStepCounterBytes = 128;
 constexpr int kStepMostRelay = 1 << 20;  ///< bytes of a set; more of them are separated by full barriers
+
+constexpr int kStepRowPad = 8;  ///< floats between rows of sums that attention's warps find (step_attention.cuh)
 
 /// Bytes that attention needs from x_at on: queries, then what its warps have found.
 constexpr int step_attention_bytes(int heads, int kv_heads, int dim) {
   const int group = heads / kv_heads;
-  return (kStepMostGroup + 2) * dim * 2 + kStepKeyWarps * group * (dim + 8) * 4 + kStepKeyWarps * 8 * 2 * 4 + 16;
+  return (kStepMostGroup + 2) * dim * 2 + kStepKeyWarps * group * (dim + kStepRowPad) * 4 + kStepKeyWarps * 8 * 2 * 4 +
+         16;
 }
 
 }  // namespace galvani::kernels

@@ -17,9 +17,6 @@
 
 namespace galvani::kernels::GALVANI_CUDA_NS {
 
-/// Two 16-bit elements or an f32 that have not come. cvt makes 0x7fff of every NaN (PTX ISA), in both types.
-constexpr unsigned kStepBlank = 0xffffffffu;
-
 /// Where a row's element is: the four from 4 on and the four from 8 on of a sixteen change places, so that what a
 /// thread makes digits of (step_put_x) lies side by side.
 GALVANI_DEVICE int step_relay_at(int row) { return (row & ~12) | (row & 4) << 1 | (row & 8) >> 1; }

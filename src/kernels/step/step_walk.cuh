@@ -63,9 +63,7 @@ struct StepChunk {
   }
 
   /// Where the scales of pair `pair` are, from those of the first.
-  static constexpr int pair_at(int pair) {
-    return kSub == 1 ? 2 * pair * kUnitBytes : 2 * pair / kSub * kUnitBytes + 2 * pair % kSub * 8 * 2 * kPairBytes;
-  }
+  static constexpr int pair_at(int pair) { return 2 * pair / kSub * kUnitBytes + 2 * pair % kSub * 8 * 2 * kPairBytes; }
   GALVANI_DEVICE static void codes(unsigned (&a)[4], unsigned first, unsigned second) {
     constexpr unsigned kCodes = 0x78787878u;
     a[0] = first & kCodes, a[1] = rotate_right<4>(first) & kCodes;
