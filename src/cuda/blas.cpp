@@ -105,9 +105,7 @@ Result<const Blas::Plan*> Blas::plan(const DenseProduct& p) {
 
 Status Blas::multiply(Stream& stream, const DenseProduct& p, void* workspace) {
   GALVANI_TRY_VOID(device_.alive());
-  if (p.m < 1 || p.n < 1 || p.k < 1)
-    return fail(ErrorCode::kInvalidArgument, "a dense product of {} × {} × {}: every dimension must be at least 1", p.m,
-                p.n, p.k);
+  GALVANI_TRY_VOID(check_dense(p));
   GALVANI_TRY(const Plan* plan, this->plan(p));
   const float alpha = p.factor, beta = p.add ? 1.0f : 0.0f;
   return check(

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/dtype.h"
+#include "core/error.h"
 #include "cuda/stream.h"
 
 namespace galvani::cuda {
@@ -21,9 +22,21 @@ struct DenseProduct {
   int64_t y_stride = 0;
   DType in = DType::kBF16;  ///< of x and w: bf16, f16 or f32
   DType out = DType::kF32;  ///< f32, or as `in`
-  bool add = false;         ///< y += instead of y =
+  bool add = false;         ///< y += instead of y =; f32 alone, since cuBLASLt may round to 16 bits before it adds
   float factor = 1;
 };
+
+/// kInvalidArgument for what `Blas` does not multiply.
+inline Status check_dense(const DenseProduct& p) {
+  if (p.m < 1 || p.n < 1 || p.k < 1)
+    return fail(ErrorCode::kInvalidArgument, "a dense product of {} × {} × {}: every dimension must be at least 1", p.m,
+                p.n, p.k);
+  if (p.add && p.out != DType::kF32)
+    return fail(ErrorCode::kInvalidArgument,
+                "a dense product added onto {}: cuBLASLt may round it to 16 bits before it adds; add onto f32",
+                dtype_name(p.out));
+  return {};
+}
 
 /// One cuBLASLt handle. One thread at a time; calls can be captured.
 class Blas {
@@ -36,8 +49,9 @@ class Blas {
   /// What cuBLASLt may use besides; a fixed workspace makes two runs choose alike.
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
-  /// `workspace`: kWorkspaceBytes of device memory, 256-byte aligned. Errors: kUnsupported when cuBLASLt has no
-  /// algorithm for these types and strides.
+  /// `workspace`: kWorkspaceBytes of device memory, 256-byte aligned. Errors: kInvalidArgument when there is
+  /// nothing to multiply or `add` meets a 16-bit y; kUnsupported when cuBLASLt has no algorithm for these types and
+  /// strides.
   Status multiply(Stream& stream, const DenseProduct& product, void* workspace);
 
  private:

@@ -48,9 +48,7 @@ Blas::~Blas() = default;
 
 Status Blas::multiply(Stream& stream, const DenseProduct& p, void* workspace) {
   GALVANI_TRY_VOID(device_.alive());
-  if (p.m < 1 || p.n < 1 || p.k < 1)
-    return fail(ErrorCode::kInvalidArgument, "a dense product of {} × {} × {}: every dimension must be at least 1", p.m,
-                p.n, p.k);
+  GALVANI_TRY_VOID(check_dense(p));
   // What a workspace is for, cuBLASLt decides; that it is there and writable, it must be.
   emulated::enqueue(stream.handle(), [p, workspace] {
     std::memset(workspace, 0xff, kWorkspaceBytes);
