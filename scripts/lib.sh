@@ -140,7 +140,7 @@ stage_if_possible() {
 stage() {  # NAME COMMAND...: runs it quietly, times it, remembers the result for stage_table; never ends the script
   local name=$1 start=$SECONDS code=0 result note=""
   shift
-  printf '== %-14s ' "$name"
+  printf '== %-22s ' "$name"
   quiet "$name" "$@" || code=$?
   case $code in 0) result=ok ;; 2) [[ ${if_possible:-} ]] && result=not-run || result=unanswered ;; *) result=failed ;; esac
   note=$(grep -E '^ *(PASS|FAIL|COULD-NOT-ANSWER) ' "$RUN_DIR/$name.log" | tail -n 1 | sed -E 's/^ *[A-Z-]+ //' || true)
@@ -151,9 +151,9 @@ stage() {  # NAME COMMAND...: runs it quietly, times it, remembers the result fo
 
 stage_table() {
   local i
-  printf '\n%-14s %-10s %7s  %s\n' stage result seconds note
+  printf '\n%-22s %-10s %7s  %s\n' stage result seconds note
   for i in "${!STAGES[@]}"; do
-    printf '%-14s %-10s %7d  %s\n' "${STAGES[i]}" "${STAGE_RESULTS[i]}" "${STAGE_SECONDS[i]}" "${STAGE_NOTES[i]}"
+    printf '%-22s %-10s %7d  %s\n' "${STAGES[i]}" "${STAGE_RESULTS[i]}" "${STAGE_SECONDS[i]}" "${STAGE_NOTES[i]}"
   done
 }
 

@@ -64,7 +64,7 @@ class GpuGate(unittest.TestCase):
         code, output = self.with_binaries()
         self.assertEqual(code, 0, output)
         self.assertIn("PASS 3 GPU tests passed on NVIDIA Made Up", output.splitlines()[-1])
-        for stage in ("things_test", "memcheck", "racecheck", "doctor", "bench", "model"):
+        for stage in ("things_test", "memcheck-things", "racecheck-things", "doctor", "bench", "model"):
             self.assertRegex(output, re.compile(rf"^{stage} +ok +\d", re.M), "a line of the table")
 
     def test_a_program_with_a_long_list_is_run(self):
@@ -93,7 +93,7 @@ class GpuGate(unittest.TestCase):
 
     def test_sanitizers_must_execute_something_too(self):
         self.give_tests(f'[[ "$*" == *Small* ]] && {{ {SKIPS}; exit 0; }}; {PASSES}')
-        self.assert_verdict(self.with_binaries(), 1, "FAIL memcheck racecheck failed")
+        self.assert_verdict(self.with_binaries(), 1, "FAIL memcheck-things racecheck-things failed")
 
     def test_what_fails_is_named(self):
         self.give_tests(FAILS)
@@ -111,7 +111,7 @@ class GpuGate(unittest.TestCase):
         code, output = self.with_binaries()
         if "compute-sanitizer is not installed" not in output:
             self.skipTest("this machine has compute-sanitizer")
-        self.assert_verdict((code, output), 2, "memcheck racecheck could not be answered")
+        self.assert_verdict((code, output), 2, "memcheck-things racecheck-things could not be answered")
 
     def test_a_folder_that_is_not_there(self):
         self.assert_verdict(self.gate("--binaries", os.path.join(self.folder, "nowhere")), 2, "--binaries needs a folder")

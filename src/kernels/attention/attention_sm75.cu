@@ -10,7 +10,6 @@ namespace {
 template <int D>
 __global__ void __launch_bounds__(32 * kDecodeWarps, decode_blocks_per_sm<D>())
     decode_f16(const __grid_constant__ AttentionRowsArgs args) {
-  release_next();
   attention_decode<__half, D, D>(args);
 }
 template <int D, int kWarps, int kTiles>

@@ -9,7 +9,6 @@ namespace {
 template <int D>
 __global__ void __launch_bounds__(32 * kDecodeWarps, decode_blocks_per_sm<D>())
     decode_bf16(const __grid_constant__ AttentionRowsArgs args) {
-  release_next();
   attention_decode<__nv_bfloat16, D, D>(args);
 }
 template <int D, int kWarps, int kTiles>

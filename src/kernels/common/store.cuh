@@ -5,9 +5,9 @@
 
 namespace galvani::kernels {
 
-/// A kernel K that may be launched as dependent begins with release_next() and calls wait_for_previous() in every
-/// thread before it writes anything, and before it reads what a kernel before it writes. Nothing below 9.0, where no
-/// kernel is launched that way.
+/// A kernel K that may be launched as dependent calls release_next(), first of all unless something was measured to be
+/// better, and wait_for_previous() in every thread before it writes anything, and before it reads what a kernel before
+/// it writes. Nothing below 9.0, where no kernel is launched that way.
 ///
 /// Why the release may come first. It only lets K + 1 become resident, once all blocks of K have begun; K + 1's own
 /// wait returns when K has ended and what K wrote is visible, and K ends only after its own wait has returned. So by
