@@ -72,13 +72,16 @@ Line line_of(const Call& call) {
   return line;
 }
 
-std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, exec::RecordingOps& ops, DType kv) {
+/// step: how a decode step of one token runs.
+std::vector<Line> lines_of(const DeviceCaps& caps, const models::Model& model, exec::RecordingOps& ops, DType kv,
+                           std::string& step) {
   const exec::GpuChoice choice{.arithmetic = exec::gpu_arithmetic(caps), .kv = kv};
   std::vector<Line> calls;  // of the first pass, one a call; the others add their plans
   for (const int64_t rows : kRows) {
     const exec::Batch batch = ops.begin_recording(rows);
     model.forward(batch, ops);
     const std::vector<Call>& recorded = ops.calls();
+    if (rows == 1) step = exec::cuda_step_plan(caps, ops, choice);
     if (calls.empty())
       for (const Call& call : recorded) calls.push_back(line_of(call));
     for (size_t i = 0; i < recorded.size() && i < calls.size(); ++i) {
@@ -187,8 +190,13 @@ Result<DeviceTarget> find_device_target(const std::string& device) {
 void print_device_plans(const DeviceTarget& target, const models::Model& model, exec::RecordingOps& ops,
                         const exec::StateOptions& state) {
   put("\nkernels on {}\n  {}\n", target.title, device_caps_str(target.caps));
-  const std::vector<Line> lines = lines_of(target.caps, model, ops, state.kv_dtype);
-  if (print_verdict(lines)) print_memory(target.caps, model, ops, state);
+  std::string step;
+  const std::vector<Line> lines = lines_of(target.caps, model, ops, state.kv_dtype, step);
+  if (print_verdict(lines)) {
+    print_memory(target.caps, model, ops, state);
+    put("  a decode step of one token: {}{}\n", step,
+        step.starts_with("kernel=") ? " (what stands below for 1 token runs with --arm step=launches)" : "");
+  }
   const double step_bytes = static_cast<double>(ops.step_bytes());
   if (target.caps.peak_gbps > 0)
     put("  a step of one sequence reads {:.1f} MB of weights: at most {:.0f} tokens/s at the datasheet's {:.0f} GB/s "

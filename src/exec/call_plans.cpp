@@ -8,6 +8,7 @@
 #include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
 #include "kernels/qmatmul/qmatmul_cuda_text.h"
+#include "kernels/step/step_cuda.h"
 
 namespace galvani::exec {
 namespace {
@@ -163,6 +164,32 @@ const char* not_on_cuda(Call::Kind kind) {
   }
 }
 
+/// Appends the call as CudaOps would (exec/cuda_ops_step.cpp), with nothing in memory; or says why not.
+const char* append_phase(kernels::StepProgram& program, const Call& call, const GpuChoice& choice) {
+  using kernels::StepOutput;
+  if (call.kind == Call::Kind::kAttention) {
+    static const float kTable = 0;  // that there is one decides, not what it holds
+    kernels::QkvArgs qkv{.rows = 1, .heads = call.heads, .append = call.own_kv};
+    qkv.kv.kv_heads = call.kv_heads, qkv.kv.k_dim = call.k_dim, qkv.kv.v_dim = call.v_dim;
+    qkv.type = choice.kv == DType::kF32   ? kernels::StoreType::kF32
+               : choice.kv == DType::kF16 ? kernels::StoreType::kF16
+                                          : kernels::StoreType::kBF16;
+    if (call.rope_pairs > 0) qkv.rope = &kTable, qkv.rope_pairs = call.rope_pairs;
+    return program.attention({.qkv = qkv, .score = {}});
+  }
+  if (call.kind != Call::Kind::kProduct) return "an operation besides products and attention";
+  const Stretch stretch = stretch_of(call, 0);
+  if (!stretch.format) return "weights that are not quantized";
+  if (stretch.end != call.parts.size()) return "matrices of several formats side by side";
+  kernels::CudaMatrix matrix;
+  matrix.rows = call.out, matrix.cols = call.in, matrix.format = *stretch.format;
+  const StepOutput output = call.goes == Call::Goes::kGated ? StepOutput::kGated
+                            : call.goes == Call::Goes::kAdd ? StepOutput::kAdd
+                                                            : StepOutput::kStore;
+  return program.product(
+      matrix, {.input = call.normed ? kernels::StepInput::kNormed : kernels::StepInput::kHalf, .output = output});
+}
+
 }  // namespace
 
 Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, const OpsOptions& options, DType kv) {
@@ -185,6 +212,23 @@ Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, co
   choice.rows_only = options.batch_invariant || choice.attention == kernels::AttentionCudaArm::kDecode ||
                      choice.attention == kernels::AttentionCudaArm::kSimt;
   return choice;
+}
+
+std::string cuda_step_plan(const DeviceCaps& caps, const RecordingOps& recorded, const GpuChoice& choice) {
+  const auto launches = [](const char* why) { return std::string("a launch an operation: ") + why; };
+  if (choice.step == StepArm::kLaunches) return launches("an arm is named");
+  if (!caps.has(Feature::kBulkCopy)) return launches("one kernel needs bulk copies into shared memory (from 9.0 on)");
+  kernels::StepProgram program(caps, choice.arithmetic);
+  const std::vector<Call>& calls = recorded.calls();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (recorded.obstacle().what != nullptr && recorded.obstacle().at <= i) return launches(recorded.obstacle().what);
+    // What stands outside of layers, the head, is launched by itself where it is no phase.
+    const char* const why = append_phase(program, calls[i], choice);
+    if (why != nullptr && calls[i].layer >= 0) return launches(why);
+  }
+  if (recorded.obstacle().what != nullptr) return launches(recorded.obstacle().what);
+  if (const char* why = program.refusal()) return launches(why);
+  return program.text();
 }
 
 int64_t gpu_workspace_bytes(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {

@@ -43,6 +43,10 @@ std::string cuda_call_plan(const DeviceCaps& caps, const RecordingOps::Call& cal
 /// kernel for each stretch of equal formats, and each must have one.
 std::string cuda_call_refusal(const DeviceCaps& caps, const RecordingOps::Call& call, const GpuChoice& choice);
 
+/// How a decode step of one token runs: "kernel=decode_step_… 161 phases, …", or "a launch an operation: " and why one
+/// kernel cannot. `recorded`: a pass of one row.
+std::string cuda_step_plan(const DeviceCaps& caps, const RecordingOps& recorded, const GpuChoice& choice);
+
 /// Bytes that products of these calls hold on the part beside weights and activations: the expand arm's matrix where a
 /// plan takes it, cuBLASLt's workspace, partial sums. CudaOps allocates the same.
 int64_t gpu_workspace_bytes(const DeviceCaps& caps, std::span<const RecordingOps::Call> calls, const GpuChoice& choice);

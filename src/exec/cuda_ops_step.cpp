@@ -56,7 +56,8 @@ void CudaOps::step_cannot(const char* reason) {
 bool CudaOps::step_product(const Act& x, const std::optional<Norm>& norm, LinearRef w, kernels::StepProduct product) {
   const CudaLinear& linear = linear_of(w);
   return step_takes([&](kernels::StepProgram& program) -> const char* {
-    if (linear.segments.size() != 1 || !linear.segments[0].packed) return "matrices of several formats side by side";
+    if (!linear.segments[0].packed) return "weights that are not quantized";
+    if (linear.segments.size() != 1) return "matrices of several formats side by side";
     if (type_of(x) != (norm ? StoreType::kF32 : act_type_)) return "an activation of another type";
     product.x = x.data;
     product.input = norm ? kernels::StepInput::kNormed : kernels::StepInput::kHalf;

@@ -12,6 +12,7 @@ Result<LinearRef> RecordingOps::load_linear(const std::string& name, std::span<c
   product.name = name;
   for (const LinearPart& part : parts) {
     product.parts.push_back(part.matrix);
+    product.biased = product.biased || !part.bias.empty();
     rows += part.matrix->rows();
     vector_bytes_ += static_cast<int64_t>(part.bias.size() * sizeof(float));
     const auto known =
@@ -63,13 +64,20 @@ Batch RecordingOps::begin_recording(int64_t rows, int64_t first_position) {
   logit_rows_ = static_cast<int64_t>(batch.logit_rows.size());
   layer_ = -1;
   calls_.clear();
+  obstacle_ = {};
   return batch;
 }
 
-Act RecordingOps::product(int64_t rows, LinearRef w) {
+Act RecordingOps::product(int64_t rows, LinearRef w, const std::optional<Norm>& norm, Call::Goes goes) {
   const Product& product = products_[static_cast<size_t>(w.id)];
-  calls_.push_back(
-      {.layer = layer_, .name = product.name, .rows = rows, .out = w.rows, .in = w.cols, .parts = product.parts});
+  calls_.push_back({.layer = layer_,
+                    .name = product.name,
+                    .rows = rows,
+                    .out = w.rows,
+                    .in = w.cols,
+                    .parts = product.parts,
+                    .goes = goes,
+                    .normed = norm.has_value()});
   return shape(rows, w.rows);
 }
 

@@ -31,6 +31,18 @@ class RecordingOps final : public Ops {
     int experts = 0;                      ///< of kExperts
     /// Of the attention kinds and kGatedDelta (kv_heads: key heads).
     int heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0, window = 0;
+    /// What a decode step in one kernel (kernels/step) asks besides: the norm before a product and where it goes; of
+    /// attention the pairs that rope turns and whether the layer has keys and values of its own.
+    enum class Goes { kStore, kGated, kAdd };
+    Goes goes = Goes::kStore;
+    bool normed = false, own_kv = true;
+    int rope_pairs = 0;
+  };
+
+  /// What no decode step in one kernel holds, by name, and how many calls were before it.
+  struct Obstacle {
+    const char* what = nullptr;
+    size_t at = 0;
   };
 
   /// Starts a recorded pass of this many rows of one sequence from `first_position` on: what begin_step does, without a
@@ -38,6 +50,8 @@ class RecordingOps final : public Ops {
   Batch begin_recording(int64_t rows, int64_t first_position = 0);
   /// Since begin_recording, in order.
   const std::vector<Call>& calls() const { return calls_; }
+  /// The first one inside a layer since begin_recording.
+  const Obstacle& obstacle() const { return obstacle_; }
 
   const std::vector<Matrix>& matrices() const { return matrices_; }
   int64_t vector_bytes() const { return vector_bytes_; }
@@ -50,7 +64,10 @@ class RecordingOps final : public Ops {
                               int active) override;
   Result<EmbeddingRef> load_embedding(const quant::MatrixPtr& table) override;
   Result<VectorRef> load_vector(std::span<const float> values) override;
-  Result<RopeRef> load_rope(const RopeSpec&) override { return RopeRef{0}; }
+  Result<RopeRef> load_rope(const RopeSpec& spec) override {
+    rope_pairs_.push_back(static_cast<int>(spec.inv_freq.size()));
+    return RopeRef{static_cast<int>(rope_pairs_.size()) - 1};
+  }
   /// Bytes of the tensors as the file stores them.
   int64_t weight_bytes() const override;
   /// Of those, what one decode step of one sequence reads: every multiplied matrix, one row of a pure look-up table.
@@ -60,9 +77,15 @@ class RecordingOps final : public Ops {
   Status finish_step() override { return {}; }
   void begin_layer(int layer) override { layer_ = layer; }
   Act embed(EmbeddingRef table, float) override { return shape(rows_, table.cols); }
-  Act linear(const Act& x, const std::optional<Norm>&, LinearRef w) override { return product(x.rows, w); }
-  AttentionInputs attention_inputs(const Act& x, const std::optional<Norm>&, const AttentionLayer& layer) override {
-    product(x.rows, layer.qkv);
+  Act linear(const Act& x, const std::optional<Norm>& norm, LinearRef w) override {
+    obstructed("a product of its own");
+    return product(x.rows, w, norm);
+  }
+  AttentionInputs attention_inputs(const Act& x, const std::optional<Norm>& norm,
+                                   const AttentionLayer& layer) override {
+    if (layer.output_gate) obstructed("attention with an output gate");
+    if (layer.norm_whole) obstructed("norms over all heads at once");
+    product(x.rows, layer.qkv, norm);
     const Act gate = layer.output_gate ? shape(x.rows, int64_t{layer.heads} * layer.v_dim) : Act{};
     return {shape(x.rows, int64_t{layer.heads} * layer.k_dim), gate};
   }
@@ -77,6 +100,8 @@ class RecordingOps final : public Ops {
         .k_dim = layer.k_dim,
         .v_dim = layer.v_dim,
         .window = layer.window,
+        .own_kv = !layer.reuse_kv,
+        .rope_pairs = layer.rope ? rope_pairs_[static_cast<size_t>(layer.rope.id)] : 0,
     });
     return shape(inputs.q.rows, int64_t{layer.heads} * layer.v_dim);
   }
@@ -109,21 +134,35 @@ class RecordingOps final : public Ops {
                       .v_dim = layer.v_dim});
     return shape(x.rows, int64_t{layer.value_heads} * layer.v_dim);
   }
-  Act gated_mlp(const Act& x, const std::optional<Norm>&, LinearRef w, const GatedActivation&) override {
-    product(x.rows, w);
+  Act gated_mlp(const Act& x, const std::optional<Norm>& norm, LinearRef w, const GatedActivation&) override {
+    if (biased(w)) obstructed("a bias of gate and up");
+    product(x.rows, w, norm, Call::Goes::kGated);
     return shape(x.rows, w.rows / 2);
   }
   Act moe(const Act& x, const std::optional<Norm>&, const MoeLayer& layer) override;
-  void linear_add(const Act& y, LinearRef w, const std::optional<Norm>&, Act&) override { product(y.rows, w); }
-  Act logits(const Act& x, const std::optional<Norm>&, LinearRef head, float) override {
-    // Only the rows whose logits are wanted.
-    return product(std::min(x.rows, logit_rows_), head);
+  void linear_add(const Act& y, LinearRef w, const std::optional<Norm>& post_norm, Act&) override {
+    if (post_norm) obstructed("a norm of what is added to the residual");
+    if (biased(w)) obstructed("a bias of what is added to the residual");
+    product(y.rows, w, {}, Call::Goes::kAdd);
   }
-  void add(const Act&, const std::optional<Norm>&, Act&) override {}
-  Act norm(const Act& x, const Norm&) override { return shape(x.rows, x.cols); }
-  Act activate(const Act& gate, const Act&, const GatedActivation&) override { return shape(gate.rows, gate.cols); }
-  Act columns(const Act& x, int64_t, int64_t count) override { return shape(x.rows, count); }
-  void scale(Act&, float) override {}
+  Act logits(const Act& x, const std::optional<Norm>& norm, LinearRef head, float) override {
+    // Only the rows whose logits are wanted.
+    return product(std::min(x.rows, logit_rows_), head, norm);
+  }
+  void add(const Act&, const std::optional<Norm>&, Act&) override { obstructed("an addition of its own"); }
+  Act norm(const Act& x, const Norm&) override {
+    obstructed("a norm of its own");
+    return shape(x.rows, x.cols);
+  }
+  Act activate(const Act& gate, const Act&, const GatedActivation&) override {
+    obstructed("an activation of its own");
+    return shape(gate.rows, gate.cols);
+  }
+  Act columns(const Act& x, int64_t, int64_t count) override {
+    obstructed("columns of an activation");
+    return shape(x.rows, count);
+  }
+  void scale(Act&, float) override { obstructed("a factor"); }
   void tap(const Act&) override {}
   Result<std::vector<kernels::SampledToken>> sample(const Act&, std::span<const kernels::RowSampling>) override;
   Status read(const Act&, float*) override;
@@ -136,13 +175,20 @@ class RecordingOps final : public Ops {
   struct Product {
     std::string name;
     std::vector<quant::MatrixPtr> parts;
+    bool biased = false;
   };
   static Act shape(int64_t rows, int64_t cols) { return {nullptr, rows, cols, cols}; }
-  Act product(int64_t rows, LinearRef w);
+  Act product(int64_t rows, LinearRef w, const std::optional<Norm>& norm = {}, Call::Goes goes = Call::Goes::kStore);
+  bool biased(LinearRef w) const { return products_[static_cast<size_t>(w.id)].biased; }
+  void obstructed(const char* what) {
+    if (layer_ >= 0 && obstacle_.what == nullptr) obstacle_ = {what, calls_.size()};
+  }
   void experts(int64_t pairs, const StackRef& w);
 
   std::vector<Product> products_;  // by the id of a LinearRef or StackRef
   std::vector<Call> calls_;
+  Obstacle obstacle_;
+  std::vector<int> rope_pairs_;  // by the id of a RopeRef
   int layer_ = -1;
   int64_t logit_rows_ = 1;
   OpsOptions options_;

@@ -106,6 +106,59 @@ TEST_F(CudaProgram, TraceSaysEachPlanOnce) {
   for (const std::string& plan : plans) EXPECT_NE(plan.find(": kernel="), std::string::npos) << plan;
 }
 
+// What inspect says of a decode step is what a run does: the same kernel and phases, or launches for the same reason.
+TEST_F(CudaProgram, InspectKnowsHowADecodeStepRuns) {
+  struct Case {
+    const char *name, *bits, *config;
+  };
+  const Case cases[] = {
+      {"llama", "4", R"("architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256)"},
+      {"narrow", "4", R"("architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128)"},
+      {"wide codes", "8", R"("architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256)"},
+      {"biases", "4", R"("architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 256)"},
+      {"norm behind", "4",
+       R"("architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 256,
+          "query_pre_attn_scalar": 128, "sliding_window": 64, "hidden_activation": "gelu_pytorch_tanh")"}};
+  std::set<std::string> found;
+  for (const Case& c : cases) {
+    const fs::path config = scratch / "config.json";
+    std::ofstream(config) << "{" << c.config << R"(, "intermediate_size": 512, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 512, "rms_norm_eps": 1e-05,
+      "rope_theta": 10000.0, "max_position_embeddings": 512, "torch_dtype": "bfloat16"})";
+    const Words model = {"--synthetic", config.string(), "--bits", c.bits, "--device", "cuda"};
+    const std::vector<std::pair<std::string, std::string>> small = {{"GALVANI_EMULATED_SMS", "5"},
+                                                                    {"GALVANI_TRACE", "plan"}};
+    Words words = {"inspect"};
+    words.insert(words.end(), model.begin(), model.end());
+    const Outcome told = run(words, {.environment = small});
+    ASSERT_EQ(told.code, 0) << c.name << told.err;
+    const std::string head = "a decode step of one token: ";
+    const size_t at = told.out.find("  " + head);
+    ASSERT_NE(at, std::string::npos) << c.name << told.out;
+    const std::string line = told.out.substr(at + 2 + head.size(), told.out.find('\n', at) - at - 2 - head.size());
+    words = {"generate", "-v", "-p", "hello", "-n", "3", "--temp", "0", "--ignore-eos"};
+    words.insert(words.end(), model.begin(), model.end());
+    const Outcome did = run(words, {.environment = small});
+    ASSERT_EQ(did.code, 0) << c.name << did.err;
+    const std::string what = line.substr(0, line.find(" (what"));
+    const std::string launches = "a launch an operation: ";
+    if (what.starts_with(launches)) {
+      // Below 9.0 nobody asks, so nobody is told.
+      const std::string reason = what.substr(launches.size());
+      if (!reason.starts_with("one kernel needs")) {
+        EXPECT_NE(did.err.find("since one kernel cannot: " + reason), std::string::npos) << c.name << did.err;
+      }
+      EXPECT_EQ(did.err.find("kernel=decode_step"), std::string::npos) << c.name;
+    } else {
+      EXPECT_NE(did.err.find("plan: decode step of one token: " + what + "\n"), std::string::npos)
+          << c.name << ": " << what << "\n"
+          << did.err;
+    }
+    found.insert(what);
+  }
+  EXPECT_GE(found.size(), cuda::CudaDevice::open(0).value()->caps().has(Feature::kBulkCopy) ? 4u : 1u);
+}
+
 TEST_F(CudaProgram, ArmsAreForcedByNameAndPoisonChangesNothing) {
   const std::string text = generate().out;
   EXPECT_EQ(generate({}, {{"GALVANI_POISON", "1"}}).out, text) << "something is read that nobody wrote";
