@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <optional>
+#include <string_view>
 
 #include "bench/kernel_tune.h"
 #include "bench/model_bench.h"
@@ -43,30 +47,44 @@ Status refuse_given(const std::vector<CLI::Option*>& options, const char* reason
   return {};
 }
 
+/// The number that `text` begins with, and nothing else before it; cut off, with the separator behind it. Empty: there
+/// is none of at most nine digits, or another separator.
+std::optional<int64_t> cut_number(std::string_view& text, char separator) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + std::min<size_t>(text.size(), 9), number);
+  const auto length = static_cast<size_t>(end - text.data());
+  if (error != std::errc() || number < 0) return std::nullopt;
+  if (length < text.size() && text[length] == separator)
+    text.remove_prefix(length + 1);
+  else if (length == text.size() && separator == ',')
+    text = {};
+  else
+    return std::nullopt;
+  return number;
+}
+
 /// "28672x8192:4g64:1", tokens a list "1,8,64".
 Status add_cases(const std::string& text, std::vector<bench::KernelCase>& cases) {
-  long long n = 0, k = 0;
-  int bits = 0, group = 0, used = 0;
-  if (std::sscanf(text.c_str(), "%lldx%lld:%dg%d:%n", &n, &k, &bits, &group, &used) != 4 || used == 0)
-    return fail(ErrorCode::kInvalidArgument, "--case {}: write it as NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8",
-                text);
-  const kernels::A16Format format{bits, group, kernels::A16Scale::kBF16};
-  if (!kernels::a16_valid(format) || n < 1 || k < 1 || n > (1 << 24) || k > (1 << 24) || k % group != 0)
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "--case {}: bits are 2, 3, 4, 5, 6 or 8, groups 16, 32, 64 or 128 and divide K; N and K are at most 2^24",
-        text);
-  const char* at = text.c_str() + used;
-  while (true) {
-    long long m = 0;
-    int length = 0;
-    if (std::sscanf(at, "%lld%n", &m, &length) != 1 || m < 1 || m > (1 << 20))
-      return fail(ErrorCode::kInvalidArgument, "--case {}: token counts are numbers from 1 to 2^20", text);
-    cases.push_back({n, k, m, format});
-    at += length;
-    if (*at == '\0') return {};
-    if (*at++ != ',') return fail(ErrorCode::kInvalidArgument, "--case {}: token counts are separated by commas", text);
-  }
+  const auto bad = [&](const std::string& what) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--case {}: {}; write it as NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8", text, what);
+  };
+  constexpr int64_t kMost = 1 << 24, kMostTokens = 1 << 20;
+  std::string_view rest = text;
+  const auto n = cut_number(rest, 'x'), k = n ? cut_number(rest, ':') : n, bits = k ? cut_number(rest, 'g') : k,
+             group = bits ? cut_number(rest, ':') : bits;
+  if (!group) return bad("it is not of that form");
+  if (*n < 1 || *n > kMost || *k < 1 || *k > kMost) return bad("N and K are 1 to 2^24");
+  const kernels::A16Format format{static_cast<int>(*bits), static_cast<int>(*group), kernels::A16Scale::kBF16};
+  if (!kernels::a16_valid(format)) return bad("bits are 2, 3, 4, 5, 6 or 8, groups 16, 32, 64 or 128");
+  if (*k % *group != 0) return bad(fmt::format("groups of {} do not divide K = {}", *group, *k));
+  if (rest.empty() || rest.back() == ',') return bad("a token count is missing");
+  do {
+    const auto m = cut_number(rest, ',');
+    if (!m || *m < 1 || *m > kMostTokens) return bad("token counts are numbers from 1 to 2^20, separated by commas");
+    cases.push_back({*n, *k, *m, format});
+  } while (!rest.empty());
+  return {};
 }
 
 Result<bench::KernelBenchOptions> options_of(const BenchFlags& flags) {

@@ -110,14 +110,26 @@ void compare(cuda::CudaDevice& device, uint64_t seed, Findings& findings) {
     }
     put("  computes: {:<14} {:>3} kernels, worst error {:.2f} of its bound\n", check.operation, names.size(), worst);
   }
+  // What no plan takes here, since it does not fit this part, is compared where it does.
+  std::set<std::string> here, elsewhere;
+  for (const kernels::KernelCheck& check : kernels::kernel_checks()) {
+    for (std::string& name : check.kernels(device.caps())) here.insert(std::move(name));
+    for (const Part& part : known_parts())
+      for (std::string& name : check.kernels(part.caps)) elsewhere.insert(std::move(name));
+  }
   std::string missing;
-  int count = 0;
+  int count = 0, unused = 0;
   for (const cuda::Kernel* kernel : device.kernels()) {
     if (compared.count(kernel->name()) > 0 || kernels::computes_nothing(kernel->name()) ||
         kernel->self_test().answer != cuda::Answer::kYes)
       continue;
-    if (++count <= 12) missing += std::string(missing.empty() ? "" : ", ") + kernel->name();
+    if (here.count(kernel->name()) == 0 && elsewhere.count(kernel->name()) > 0)
+      ++unused;
+    else if (++count <= 12)
+      missing += std::string(missing.empty() ? "" : ", ") + kernel->name();
   }
+  if (unused > 0)
+    put("  unused: {} kernels that no plan takes on this part; parts that take them compare them\n", unused);
   if (count > 0)
     findings.unanswered.push_back(
         fmt::format("{} kernels have no comparison here: {}{}", count, missing, count > 12 ? ", ..." : ""));

@@ -30,6 +30,14 @@ struct EvalFlags {
 // Rows of logits held at once: about 64 MB.
 int64_t chunk_rows(int64_t vocab, int batch) { return std::clamp<int64_t>((16 << 20) / vocab, 1, batch); }
 
+Status check_finite(int64_t not_finite, int64_t positions) {
+  if (not_finite == 0) return {};
+  return fail(ErrorCode::kOutOfRange,
+              "{} of {} positions have logits that are not finite numbers; if --device cpu --act f32 has none, the "
+              "arithmetic is too narrow for this model, else its weights are damaged",
+              not_finite, positions);
+}
+
 Status write_logits(const EvalFlags& flags) {
   if (flags.ids.empty()) return fail(ErrorCode::kInvalidArgument, "--ids is required with --logits");
   GALVANI_TRY(LoadOptions options, flags.model.load_options());
@@ -53,16 +61,20 @@ Status write_logits(const EvalFlags& flags) {
   catch_interrupts();
   GALVANI_TRY(auto out,
               formats::NpyWriter::create(flags.logits, Shape({static_cast<int64_t>(ids.size()), info.vocab})));
+  int64_t not_finite = 0;
   GALVANI_TRY_VOID(runner->all_logits(ids, chunk_rows(info.vocab, flags.model.batch),
                                       [&](int64_t, int64_t count, const float* rows) -> Status {
                                         if (interrupted()) return fail(ErrorCode::kCancelled, "interrupted");
+                                        for (int64_t r = 0; r < count; ++r)
+                                          not_finite += !std::all_of(rows + r * info.vocab, rows + (r + 1) * info.vocab,
+                                                                     [](float x) { return std::isfinite(x); });
                                         return out.append(std::span(rows, static_cast<size_t>(count * info.vocab)));
                                       }));
   GALVANI_TRY_VOID(out.finish());
   std::fprintf(stderr, "%zu positions x %lld logits (float32) written to %s; %s, %d threads, act %s, kv %s\n",
                ids.size(), static_cast<long long>(info.vocab), flags.logits.c_str(), info.device.c_str(), info.threads,
                info.act.c_str(), info.kv.c_str());
-  return {};
+  return check_finite(not_finite, static_cast<int64_t>(ids.size()));
 }
 
 // The ids to score, and BOS where the convention puts it at each window's start.
@@ -202,10 +214,7 @@ Status perplexity(const EvalFlags& flags) {
     GALVANI_TRY_VOID(flags.json == "-" ? print(text) : write_text_file(flags.json, text));
   }
   GALVANI_TRY_VOID(shown);
-  if (result.not_finite > 0)
-    return fail(ErrorCode::kOutOfRange, "{} of {} positions have logits that are not finite numbers; try --act f32",
-                result.not_finite, result.tokens);
-  return {};
+  return check_finite(result.not_finite, result.tokens);
 }
 
 }  // namespace

@@ -13,8 +13,9 @@ Status usable(int index) {
   const DriverState state = driver_state();
   if (state.kind != DriverState::Kind::kReady) return fail(ErrorCode::kUnsupported, "{}", state.message);
   if (index >= state.devices)
-    return fail(ErrorCode::kOutOfRange, "--device cuda:{}: this machine has {} GPU{}, cuda:0 to cuda:{}", index,
-                state.devices, state.devices == 1 ? "" : "s", state.devices - 1);
+    return fail(ErrorCode::kOutOfRange, "this machine has {} GPU{}; allowed: {}", state.devices,
+                state.devices == 1 ? "" : "s",
+                state.devices == 1 ? "cuda:0" : "cuda:0 to cuda:" + std::to_string(state.devices - 1));
   GALVANI_TRY(const DeviceIdentity identity, device_identity(index));
   return check_coverage(builtin_images(), identity.cc, identity.name);
 }
@@ -42,8 +43,15 @@ Result<DeviceChoice> choose_device(const DeviceRequest& request) {
   if (request.kind == Kind::kCpu) return DeviceChoice{};
   const Status status = usable(request.index);
   if (status) return DeviceChoice{true, request.index, "", false};
-  if (request.kind == Kind::kAuto) return DeviceChoice{false, 0, status.error().message, driver_state().devices > 0};
-  return tl::unexpected<Error>(status.error());
+  if (request.kind == Kind::kAuto) {
+    const DriverState state = driver_state();
+    // A driver that is there but of no use is worth a warning; none, or no GPU, is how most machines are.
+    const bool unusable =
+        state.devices > 0 || state.kind == DriverState::Kind::kDriverTooOld || state.kind == DriverState::Kind::kFailed;
+    return DeviceChoice{false, 0, status.error().message, unusable};
+  }
+  return fail(status.error().code, "--device cuda{}: {}", request.index > 0 ? fmt::format(":{}", request.index) : "",
+              status.error().message);
 }
 
 }  // namespace galvani::cuda

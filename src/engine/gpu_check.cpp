@@ -16,6 +16,7 @@ Result<int64_t> check_gpu_model(quant::Checkpoint& checkpoint, const DeviceCaps&
     const exec::Batch batch = ops.begin_recording(rows);
     model->forward(batch, ops);
     GALVANI_TRY_VOID(exec::check_gpu_calls(caps, ops.calls(), choice));
+    if (rows == 1) GALVANI_TRY_VOID(exec::check_gpu_step(caps, ops, choice));
   }
   if (!model->state_spec().slots.empty())
     return fail(ErrorCode::kUnsupported, "{}: recurrent layers are not on CUDA yet; run with --device cpu",

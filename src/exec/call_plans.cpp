@@ -231,6 +231,14 @@ std::string cuda_step_plan(const DeviceCaps& caps, const RecordingOps& recorded,
   return program.text();
 }
 
+Status check_gpu_step(const DeviceCaps& caps, const RecordingOps& recorded, const GpuChoice& choice) {
+  if (choice.step != StepArm::kOneKernel) return {};
+  const std::string plan = cuda_step_plan(caps, recorded, choice);
+  if (plan.starts_with("kernel=")) return {};
+  return fail(ErrorCode::kUnsupported, "--arm step=one-kernel cannot run this model here: {}; leave it out",
+              plan.substr(plan.find(": ") + 2));
+}
+
 int64_t gpu_workspace_bytes(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
   int64_t expanded = 0;
   bool dense = false;
@@ -273,7 +281,8 @@ std::string cuda_call_refusal(const DeviceCaps& caps, const Call& call, const Gp
 Status check_gpu_calls(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
   // What is not on CUDA at all comes first: it says more than the first of its products.
   for (const Call& call : calls)
-    if (call.kind == Call::Kind::kLatentAttention || call.kind == Call::Kind::kGatedDelta)
+    if (call.kind == Call::Kind::kLatentAttention || call.kind == Call::Kind::kGatedDelta ||
+        call.kind == Call::Kind::kExperts)
       return fail(ErrorCode::kUnsupported, "{} of layer {}: {}; run with --device cpu", call.name, call.layer,
                   cuda_call_refusal(caps, call, choice));
   bool quantized = false;

@@ -47,6 +47,9 @@ std::string cuda_call_refusal(const DeviceCaps& caps, const RecordingOps::Call& 
 /// kernel cannot. `recorded`: a pass of one row.
 std::string cuda_step_plan(const DeviceCaps& caps, const RecordingOps& recorded, const GpuChoice& choice);
 
+/// kUnsupported when --arm step=one-kernel was given and a step of this model, or this run, cannot be one kernel.
+Status check_gpu_step(const DeviceCaps& caps, const RecordingOps& recorded, const GpuChoice& choice);
+
 /// Bytes that products of these calls hold on the part beside weights and activations: the expand arm's matrix where a
 /// plan takes it, cuBLASLt's workspace, partial sums. CudaOps allocates the same.
 int64_t gpu_workspace_bytes(const DeviceCaps& caps, std::span<const RecordingOps::Call> calls, const GpuChoice& choice);

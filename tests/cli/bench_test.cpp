@@ -24,10 +24,17 @@ TEST(Bench, WithoutAGpuItSaysWhyItCannotAnswer) {
 TEST(Bench, BadCasesAreUsageErrorsThatSayWhatIsAllowed) {
   const std::pair<const char*, const char*> bad[] = {{"4096", "write it as NxK:BITSgGROUP:TOKENS"},
                                                      {"4096x4096:7g64:1", "bits are 2, 3, 4, 5, 6 or 8"},
-                                                     {"4096x4100:4g64:1", "divide K"},
+                                                     {"4096x4100:4g64:1", "groups of 64 do not divide K = 4100"},
                                                      {"4096x4096:4g64:0", "token counts"},
                                                      {"4096x4096:4g64:1;2", "separated by commas"},
-                                                     {"99999999999x64:4g64:1", "at most 2^24"}};
+                                                     {"99999999999x64:4g64:1", "not of that form"},
+                                                     {"99999999x64:4g64:1", "1 to 2^24"},
+                                                     {"64x64:4294967300g64:1", "not of that form"},
+                                                     {"64x64:4g4294967360:1", "not of that form"},
+                                                     {"+64x64:4g64:1", "not of that form"},
+                                                     {"0x64:4g64:1", "N and K are 1 to 2^24"},
+                                                     {"64x64:4g64:", "a token count is missing"},
+                                                     {"64x64:4g64:1,", "a token count is missing"}};
   for (const auto& [text, word] : bad) {
     const Outcome outcome = run({"bench", "--kernels", "--case", text});
     EXPECT_EQ(outcome.code, 2) << text;

@@ -106,6 +106,13 @@ TEST_F(CudaProgram, TraceSaysEachPlanOnce) {
   for (const std::string& plan : plans) EXPECT_NE(plan.find(": kernel="), std::string::npos) << plan;
 }
 
+// Kernels that do not fit a part are no open question there.
+TEST_F(CudaProgram, DoctorSaysYesOfEveryPart) {
+  const Outcome outcome = run({"doctor", "--quick", "--seed", "1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_NE(outcome.out.find("\nYES: "), std::string::npos) << outcome.out;
+}
+
 // What inspect says of a decode step is what a run does: the same kernel and phases, or launches for the same reason.
 TEST_F(CudaProgram, InspectKnowsHowADecodeStepRuns) {
   struct Case {

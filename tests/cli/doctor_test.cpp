@@ -61,7 +61,8 @@ TEST(DeviceFlag, AnInsistedGpuThatIsNotThereIsAnErrorInWords) {
   Words words = generate;
   words.push_back("cuda:1000");
   const auto kind = cuda::driver_state().kind;
-  expect_error(1, words, {kind == Kind::kReady ? "this machine has" : cuda::driver_state().message});
+  expect_error(1, words,
+               {"--device cuda:1000: ", kind == Kind::kReady ? "this machine has" : cuda::driver_state().message});
   words.back() = "tpu";
   expect_error(2, words, {"--device tpu", "auto, cpu, cuda, cuda:N"});
 }

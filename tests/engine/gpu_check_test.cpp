@@ -56,7 +56,7 @@ TEST(GpuCheck, VoltaIsRefusedAtLoadWithTheReason) {
 }
 
 TEST(GpuCheck, FamiliesThatAreNotOnCudaYetAreRefusedByName) {
-  expect_refusal(check("hf/mixtral", "h200"), {"one matrix an expert or head is not on CUDA yet"});
+  expect_refusal(check("hf/mixtral", "h200"), {"experts", "of layer 0", "not on CUDA yet", "--device cpu"});
   expect_refusal(check("hf/qwen3_5", "h200"), {"gated delta net of layer 0", "not on CUDA yet", "--device cpu"});
   expect_refusal(check("hf/deepseek_v3", "h200"), {"latent attention of layer 0", "not on CUDA yet"});
 }
@@ -76,6 +76,12 @@ TEST(GpuCheck, AForcedArmMustRunEveryStep) {
   expect_refusal(forced("mma", "h200", 512, "hf/llama"), {"no quantized product"});
   expect_refusal(check(kModel, "h200", {.arms = {{"attention", "tiles"}}}),
                  {"--arm attention=tiles", "head width is not 64, 128 or 256"});
+  // Before anything is uploaded, not at the first step.
+  const std::vector<std::pair<std::string, std::string>> one_kernel = {{"step", "one-kernel"}};
+  expect_refusal(check(kModel, "h200", {.arms = one_kernel}, DType::kBF16),
+                 {"--arm step=one-kernel", "columns are no multiple of 256", "leave it out"});
+  expect_refusal(check("hf/llama", "h200", {.arms = one_kernel}, DType::kBF16), {"weights that are not quantized"});
+  expect_refusal(check(kModel, "a100", {.arms = one_kernel}, DType::kBF16), {"--arm step=one-kernel", "from 9.0 on"});
 }
 
 }  // namespace
