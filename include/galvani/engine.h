@@ -58,6 +58,7 @@ struct EngineInfo {
   int64_t hidden = 0, vocab = 0, model_context = 0, context = 0;
   int64_t weight_bytes = 0, step_bytes = 0, state_bytes = 0;
   std::vector<int32_t> eos_ids;
+  std::vector<std::pair<std::string, std::string>> arms;  ///< forced: LoadOptions::arms
   SamplingParams default_sampling;  ///< generation_config.json's, where it samples; greedy otherwise
   LoadTimes times;
 };

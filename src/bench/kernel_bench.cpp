@@ -66,6 +66,8 @@ Result<KernelRecord> bench_kernels(const KernelBenchOptions& options) {
     return fail(ErrorCode::kUnsupported, "there is no GPU to time: {}", state.message);
   GALVANI_TRY(KernelSession session, KernelSession::open(options));
   GALVANI_TRY(KernelRecord record, session.describe());
+  if (options.forced >= 0)
+    record.arms = {{"qmatmul", kernels::qmatmul_cuda_arm_name(static_cast<kernels::QmatmulCudaArm>(options.forced))}};
   kernels::QmatmulCuda::Options product_options;
   product_options.forced = options.forced;
   product_options.expand_bytes = options.expand_bytes;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/forced_arms.h"
 #include "galvani/error.h"
 #include "kernels/common/arithmetic.h"
 #include "kernels/qmatmul/qmatmul_cuda_plan.h"
@@ -57,6 +58,7 @@ struct KernelRecord {
   bool dependent_launch = true;
   double read_ceiling_gbps = 0;  ///< long-run read
   double cublas_tflops = 0;      ///< 8192³ in the same arithmetic
+  engine::ForcedArms arms;       ///< what the options forced
   std::vector<KernelRow> rows;
 };
 

@@ -41,12 +41,12 @@ double tflops(const KernelRow& row, double us) {
 std::string kernel_record_markdown(const KernelRecord& r) {
   std::string text = fmt::format(
       "Device {}, {} SMs, L2 {} MiB, driver {}, toolkit {}. Random data, weights rotated past five times the L2, graph "
-      "replays{}.\nLong-run read {:.0f} GB/s; cuBLAS 8192³ {}.\n\n"
+      "replays{}{}.\nLong-run read {:.0f} GB/s; cuBLAS 8192³ {}.\n\n"
       "| N × K | format | M | kernel | us (low–high) | GB/s | of read ceiling | plain read of this size, us | of it | "
       "TFLOP/s | cuBLAS 16-bit, us | cuBLAS time / ours |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
       r.device, r.sms, r.l2_bytes >> 20, r.driver, r.toolkit,
-      r.dependent_launch ? ", programmatic dependent launch" : "", r.read_ceiling_gbps,
-      r.cublas_tflops > 0 ? fmt::format("{:.0f} TFLOP/s", r.cublas_tflops) : "not measured");
+      r.dependent_launch ? ", programmatic dependent launch" : "", engine::forced_arms_text(r.arms),
+      r.read_ceiling_gbps, r.cublas_tflops > 0 ? fmt::format("{:.0f} TFLOP/s", r.cublas_tflops) : "not measured");
   for (const KernelRow& row : r.rows) {
     const std::string shape = fmt::format("{}×{} | {} | {}", row.what.n, row.what.k, what_of(row.what), row.what.m);
     if (!row.failure.empty()) {
@@ -94,6 +94,7 @@ std::string kernel_record_json(const KernelRecord& r) {
               {"driver", r.driver},
               {"toolkit", r.toolkit},
               {"dependent_launch", r.dependent_launch},
+              {"arms", engine::forced_arms_json(r.arms)},
               {"read_ceiling_gbps", r.read_ceiling_gbps},
               {"cublas_tflops", r.cublas_tflops},
               {"rows", std::move(rows)}}

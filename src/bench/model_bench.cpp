@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "cuda/choose_device.h"
+#include "engine/forced_arms.h"
 #include "engine/runner.h"
 #include "kernels/probe/probe.h"
 #include "kernels/qmatmul/qmatmul.h"
@@ -189,9 +190,9 @@ std::string model_record_text(const ModelRecord& r) {
         label, static_cast<double>(r.times.upload_bytes) / 1e6, r.times.upload / 1e3,
         static_cast<double>(r.times.upload_bytes) / 1e6 / r.times.upload, r.times.upload_memory, r.times.upload_reading,
         r.times.upload_link, r.times.graph);
-  text +=
-      fmt::format("{}{} on {}, act {}, kv {}: prefill of {} tokens {:.2f} ms ({:.0f} tokens/s)\n", label, info.family,
-                  info.device, info.act, info.kv, r.prompt, r.prefill_seconds * 1e3, r.prompt / r.prefill_seconds);
+  text += fmt::format("{}{} on {}, act {}, kv {}{}: prefill of {} tokens {:.2f} ms ({:.0f} tokens/s)\n", label,
+                      info.family, info.device, info.act, info.kv, engine::forced_arms_text(info.arms), r.prompt,
+                      r.prefill_seconds * 1e3, r.prompt / r.prefill_seconds);
   const auto& steps = r.step_seconds;
   text += fmt::format(
       "{}decode of {} sequence{}: {:.3f} ms a step (median of {}, 10 % {:.3f}, 90 % {:.3f}), {:.1f} tokens/s; {:.1f} "
@@ -219,6 +220,7 @@ std::string model_record_json(const ModelRecord& r) {
                                  {"device", info.device},
                                  {"act", info.act},
                                  {"kv", info.kv},
+                                 {"arms", engine::forced_arms_json(info.arms)},
                                  {"threads", info.threads},
                                  {"weight_bytes", info.weight_bytes},
                                  {"load_seconds", r.load_seconds},

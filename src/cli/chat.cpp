@@ -11,6 +11,7 @@
 #include "cli/text_input.h"
 #include "core/error.h"
 #include "engine/completion.h"
+#include "engine/forced_arms.h"
 
 namespace galvani::cli {
 namespace {
@@ -100,9 +101,9 @@ Status chat(const ChatFlags& flags) {
   GALVANI_TRY(SamplingParams sampling, flags.sampling.params(engine->info()));
   const EngineInfo& info = engine->info();
   if (isatty(STDERR_FILENO))
-    std::fprintf(stderr, "%s on %s, %d threads, act %s, context %lld, %s\n%s", info.family.c_str(), info.device.c_str(),
-                 info.threads, info.act.c_str(), static_cast<long long>(info.context), describe(sampling).c_str(),
-                 kHelp);
+    std::fprintf(stderr, "%s on %s, %d threads, act %s%s, context %lld, %s\n%s", info.family.c_str(),
+                 info.device.c_str(), info.threads, info.act.c_str(), engine::forced_arms_text(info.arms).c_str(),
+                 static_cast<long long>(info.context), describe(sampling).c_str(), kHelp);
   catch_interrupts();
   Conversation conversation(flags, std::move(text), std::move(engine), std::move(sampling));
   std::string line;

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "engine/evaluate.h"
 #include "engine/expert_use.h"
+#include "engine/forced_arms.h"
 #include "formats/atomic_file.h"
 #include "formats/npy.h"
 
@@ -71,9 +72,9 @@ Status write_logits(const EvalFlags& flags) {
                                         return out.append(std::span(rows, static_cast<size_t>(count * info.vocab)));
                                       }));
   GALVANI_TRY_VOID(out.finish());
-  std::fprintf(stderr, "%zu positions x %lld logits (float32) written to %s; %s, %d threads, act %s, kv %s\n",
+  std::fprintf(stderr, "%zu positions x %lld logits (float32) written to %s; %s, %d threads, act %s, kv %s%s\n",
                ids.size(), static_cast<long long>(info.vocab), flags.logits.c_str(), info.device.c_str(), info.threads,
-               info.act.c_str(), info.kv.c_str());
+               info.act.c_str(), info.kv.c_str(), engine::forced_arms_text(info.arms).c_str());
   return check_finite(not_finite, static_cast<int64_t>(ids.size()));
 }
 
@@ -119,6 +120,7 @@ ordered_json report_json(const EvalFlags& flags, engine::Runner& runner, const e
                        {"device", info.device},
                        {"act", info.act},
                        {"kv", info.kv},
+                       {"arms", engine::forced_arms_json(info.arms)},
                        {"threads", info.threads},
                        {"weight_bytes", info.weight_bytes},
                        {"seconds", result.seconds}};
@@ -153,9 +155,9 @@ std::string activation_text(engine::Runner& runner) {
 std::string report_text(engine::Runner& runner, const engine::EvalResult& result) {
   const EngineInfo& info = runner.info();
   std::string text =
-      fmt::format("perplexity {:.4f} over {} tokens in {} windows; act {}, kv {}, {} threads, {:.0f} tokens/s\n",
-                  result.ppl, result.tokens, result.windows, info.act, info.kv, info.threads,
-                  static_cast<double>(result.tokens) / std::max(result.seconds, 1e-9));
+      fmt::format("perplexity {:.4f} over {} tokens in {} windows; act {}, kv {}{}, {} threads, {:.0f} tokens/s\n",
+                  result.ppl, result.tokens, result.windows, info.act, info.kv, engine::forced_arms_text(info.arms),
+                  info.threads, static_cast<double>(result.tokens) / std::max(result.seconds, 1e-9));
   if (result.against) {
     const auto& c = *result.against;
     text += fmt::format(

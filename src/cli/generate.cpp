@@ -8,6 +8,7 @@
 #include "cli/text_input.h"
 #include "core/error.h"
 #include "engine/completion.h"
+#include "engine/forced_arms.h"
 #include "formats/atomic_file.h"
 
 namespace galvani::cli {
@@ -51,6 +52,7 @@ nlohmann::ordered_json stats_json(const EngineInfo& info, const engine::Completi
       {"device", info.device},
       {"act", info.act},
       {"kv", info.kv},
+      {"arms", engine::forced_arms_json(info.arms)},
       {"family", info.family},
       {"context", info.context},
       {"weight_bytes", info.weight_bytes},
@@ -98,8 +100,9 @@ void print_rates(const Engine& engine, const engine::CompletionResult& result, c
     std::fprintf(stderr, "uploaded %.1f MB at %.1f GB/s, from the page cache until ready\n",
                  static_cast<double>(t.upload_bytes) / 1e6, upload_gbps(t));
   print_graphs(engine, t.graph);
-  std::fprintf(stderr, "%s, %d threads, act %s, kv %s, %s; a decode step reads %.1f MB of weights\n",
-               info.device.c_str(), info.threads, info.act.c_str(), info.kv.c_str(), describe(sampling).c_str(),
+  std::fprintf(stderr, "%s, %d threads, act %s, kv %s%s, %s; a decode step reads %.1f MB of weights\n",
+               info.device.c_str(), info.threads, info.act.c_str(), info.kv.c_str(),
+               engine::forced_arms_text(info.arms).c_str(), describe(sampling).c_str(),
                static_cast<double>(info.step_bytes) / 1e6);
 }
 

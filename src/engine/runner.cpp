@@ -197,6 +197,7 @@ Result<std::unique_ptr<Runner>> Runner::load_on(const LoadOptions& options, int 
 
   info.act = kernels::arithmetic_name(arithmetic);
   info.kv = dtype_name(kv);
+  info.arms = options.arms;
   info.state_bytes = plan.kv_bytes + plan.slot_bytes;
   runner->fill_info();
   if (info.synthetic)

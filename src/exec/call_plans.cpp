@@ -281,8 +281,11 @@ std::string cuda_call_refusal(const DeviceCaps& caps, const Call& call, const Gp
 Status check_gpu_calls(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
   // What is not on CUDA at all comes first: it says more than the first of its products.
   for (const Call& call : calls)
-    if (call.kind == Call::Kind::kLatentAttention || call.kind == Call::Kind::kGatedDelta ||
-        call.kind == Call::Kind::kExperts)
+    if (call.kind == Call::Kind::kLatentAttention || call.kind == Call::Kind::kGatedDelta)
+      return fail(ErrorCode::kUnsupported, "{} of layer {}: {}; run with --device cpu", call.name, call.layer,
+                  cuda_call_refusal(caps, call, choice));
+  for (const Call& call : calls)
+    if (call.kind == Call::Kind::kExperts)
       return fail(ErrorCode::kUnsupported, "{} of layer {}: {}; run with --device cpu", call.name, call.layer,
                   cuda_call_refusal(caps, call, choice));
   bool quantized = false;

@@ -76,10 +76,30 @@ TEST(Bench, AModelMayHaveAnArmForEachOperation) {
   const Outcome outcome = bench({"--arm", "qmatmul=ref", "--arm", "attention=ref"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("decode of 1 sequence: "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find(", arms qmatmul=ref attention=ref: prefill of 3 tokens"), std::string::npos)
+      << outcome.out;
   const Outcome twice = bench({"--arm", "qmatmul=ref", "--arm", "qmatmul=rows"});
   EXPECT_EQ(twice.code, 2);
   EXPECT_NE(twice.err.find("--arm qmatmul=rows: qmatmul has an arm already, ref"), std::string::npos) << twice.err;
   expect_error(2, {"bench", "--kernels", "--arm", "wgmma", "--arm", "mma"}, {"--arm mma", "wgmma"});
+}
+
+// Figures of a forced arm are not those of the plan's choice: the record must tell them apart.
+TEST(Bench, TheRecordOfAModelHoldsTheForcedArms) {
+  const Scratch scratch;
+  const auto bench = [&](const Words& arms) {
+    Words words = {"bench", "-m",     model_data("hf/llama"), "--device", "cpu", "--prompt-tokens", "3", "--steps",
+                   "1",     "--json", scratch / "out.json"};
+    words.insert(words.end(), arms.begin(), arms.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return std::pair{outcome.out, nlohmann::json::parse(read_file(scratch / "out.json")).at("arms")};
+  };
+  EXPECT_EQ(bench({"--arm", "qmatmul=ref", "--arm", "attention=split"}).second,
+            nlohmann::json({{"qmatmul", "ref"}, {"attention", "split"}}));
+  const auto [text, arms] = bench({});
+  EXPECT_EQ(arms, nlohmann::json::object());
+  EXPECT_EQ(text.find(", arms"), std::string::npos) << text;
 }
 
 /// Two layers of eight experts, of which a token takes two: counts that follow from that alone.

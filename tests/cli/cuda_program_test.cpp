@@ -172,6 +172,7 @@ TEST_F(CudaProgram, ArmsAreForcedByNameAndPoisonChangesNothing) {
   generate({"--arm", "qmatmul=mma"});
   EXPECT_EQ(ran(stats(), "qmatmul_mma_"), 6u * (2 * 4 + 1));
   EXPECT_EQ(ran(stats(), "qmatmul_"), 6u * (2 * 4 + 1)) << "no other arm";
+  EXPECT_EQ(stats().at("arms"), nlohmann::json({{"qmatmul", "mma"}}));
 }
 
 }  // namespace

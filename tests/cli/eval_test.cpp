@@ -259,6 +259,29 @@ TEST(Eval, TextAndIdsGiveTheSame) {
   EXPECT_EQ(figures({"--ids", id_file, "--windows", "2"})["tokens"], 64);
 }
 
+TEST(Eval, ForcedArmsArePrintedAndRecorded) {
+  const Scratch scratch;
+  const fs::path ids = write_file(scratch / "ids.npy", id_array("<u2", many_ids(33)));
+  const auto with = [&](const Words& more) {
+    Words words = {"eval", "-m", model_data("hf/llama"), "--ids", ids, "--act", "f32", "--kv", "f32"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome;
+  };
+  const Words scored = {"--window", "32", "--json", scratch / "out.json"};
+  Words forced = scored;
+  forced.insert(forced.end(), {"--arm", "qmatmul=ref", "--arm", "attention=tiles"});
+  const std::string named = with(forced).out;
+  EXPECT_NE(named.find(", kv f32, arms qmatmul=ref attention=tiles, "), std::string::npos) << named;
+  EXPECT_EQ(json_of(scratch / "out.json").at("arms"), nlohmann::json({{"qmatmul", "ref"}, {"attention", "tiles"}}));
+  const std::string free = with(scored).out;
+  EXPECT_EQ(free.find(", arms"), std::string::npos) << free;
+  EXPECT_EQ(json_of(scratch / "out.json").at("arms"), nlohmann::json::object());
+  const std::string logits = with({"--logits", scratch / "l.npy", "--arm", "qmatmul=ref"}).err;
+  EXPECT_NE(logits.find(", kv f32, arms qmatmul=ref\n"), std::string::npos) << logits;
+}
+
 TEST(Eval, PerplexityRefusesWhatItCannotScore) {
   const Scratch scratch;
   const std::string model = model_data("hf/llama");

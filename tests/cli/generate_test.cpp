@@ -34,6 +34,17 @@ class Generate : public testing::Test {
   }
 };
 
+TEST_F(Generate, ForcedArmsArePrintedAndRecorded) {
+  EXPECT_EQ(stats({"-p", "hello", "-n", "2", "--arm", "qmatmul=rows", "--arm", "attention=ref"}).at("arms"),
+            nlohmann::json({{"qmatmul", "rows"}, {"attention", "ref"}}));
+  EXPECT_EQ(stats({"-p", "hello", "-n", "2"}).at("arms"), nlohmann::json::object());
+  const Outcome forced = run(words({"-p", "hello", "-n", "2", "--kv", "f32", "--arm", "qmatmul=rows"}));
+  EXPECT_NE(forced.err.find(", kv f32, arms qmatmul=rows, "), std::string::npos) << forced.err;
+  const Outcome free = run(words({"-p", "hello", "-n", "2", "--kv", "f32"}));
+  EXPECT_NE(free.err.find(", kv f32, "), std::string::npos) << free.err;
+  EXPECT_EQ(free.err.find(", arms"), std::string::npos) << free.err;
+}
+
 TEST_F(Generate, ProducesExactlyItsBudgetAndWritesItsFigures) {
   for (const int n : {1, 2, 37}) {
     const nlohmann::json json = stats({"-p", "hello", "-n", std::to_string(n), "--ignore-eos"});
@@ -214,6 +225,30 @@ TEST_F(Chat, AnswersLinesUntilExit) {
   const Outcome cleared = run(chat_words(), {.input = "hi\n/clear\nhi\r\n/what\n"});
   EXPECT_EQ(cleared.out, once.out + once.out);
   EXPECT_NE(cleared.err.find("there is no command /what"), std::string::npos);
+}
+
+/// What chat says of itself is for a terminal alone.
+TEST_F(Chat, ATerminalSeesTheForcedArms) {
+  const auto heading = [&](const Words& arms) -> std::string {
+    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) {
+      ADD_FAILURE() << "no pseudo-terminal";
+      return "";
+    }
+    Words all = chat_words();
+    all.insert(all.end(), arms.begin(), arms.end());
+    Setting setting{.input = "/exit\n"};
+    setting.err = ptsname(master);
+    EXPECT_EQ(run(all, setting).code, 0);
+    std::string seen;
+    char buffer[4096];
+    for (ssize_t got; (got = read(master, buffer, sizeof(buffer))) > 0;) seen.append(buffer, static_cast<size_t>(got));
+    close(master);
+    return seen;
+  };
+  const std::string forced = heading({"--arm", "attention=ref"}), free = heading({});
+  EXPECT_NE(forced.find("act f32, arms attention=ref, context "), std::string::npos) << forced;
+  EXPECT_NE(free.find("act f32, context "), std::string::npos) << free;
 }
 
 TEST_F(Chat, AMessageTheTemplateRefusesEndsOnlyThatTurn) {

@@ -79,6 +79,7 @@ struct Outcome {
 struct Setting {
   std::string input = {};  ///< standard input
   std::string out = {};    ///< file for standard output instead of capturing it; "closed" closes it
+  std::string err = {};    ///< file or terminal for standard error instead of capturing it
   std::vector<std::pair<std::string, std::string>> environment = {};
   /// Called while the program runs, with its process id and the file that its output goes to.
   std::function<void(pid_t, const fs::path&)> during = {};
@@ -93,7 +94,7 @@ struct Setting {
     if (fd != as) close(fd);
   };
   put(in, O_RDONLY, 0);
-  put(err, O_WRONLY | O_CREAT | O_TRUNC, 2);
+  put(setting.err.empty() ? err : fs::path(setting.err), O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, 2);
   if (setting.out == "closed")
     close(1);
   else
@@ -134,7 +135,7 @@ inline Outcome run(const Words& words, const Setting& setting = Setting()) {
   }
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   if (fs::exists(out)) outcome.out = read_file(out);
-  outcome.err = read_file(err);
+  if (fs::exists(err)) outcome.err = read_file(err);
   return outcome;
 }
 

@@ -19,8 +19,11 @@ PASSES = "echo '[  PASSED  ] 3 tests.'"
 SKIPS = "echo '[  PASSED  ] 0 tests.'; echo '[  SKIPPED ] 2 tests, listed below:'"
 FAILS = "echo '[  PASSED  ] 2 tests.'; exit 1"
 LISTS_SMALL = "printf 'CudaSmallThing.\\n  Works\\n'"
-# galvani: doctor and bench.
-PROGRAM = """case $1 in doctor) echo '  computes: rope'; exit {doctor} ;; bench) echo 'a table'; exit {bench} ;; esac
+# galvani: doctor and bench, which writes its arguments to the file of --json unless it fails.
+PROGRAM = """case $1 in doctor) echo '  computes: rope'; exit {doctor} ;; bench) echo 'a table' ;; esac
+[[ $* != *--json* || {bench} == 0 ]] || exit {bench}
+arguments=$*
+while (($#)); do [[ $1 != --json ]] || echo "$arguments" >"$2"; shift; done
 """
 
 
@@ -53,8 +56,8 @@ class GpuGate(unittest.TestCase):
                                 capture_output=True, text=True, timeout=120)
         return result.returncode, result.stdout
 
-    def with_binaries(self):
-        return self.gate("--binaries", os.path.join(self.folder, "binaries"))
+    def with_binaries(self, *more):
+        return self.gate("--binaries", os.path.join(self.folder, "binaries"), *more)
 
     def assert_verdict(self, result, code, words):
         self.assertEqual(result[0], code, result[1])
@@ -66,6 +69,34 @@ class GpuGate(unittest.TestCase):
         self.assertIn("PASS 3 GPU tests passed on NVIDIA Made Up", output.splitlines()[-1])
         for stage in ("things_test", "memcheck-things", "racecheck-things", "doctor", "bench", "model"):
             self.assertRegex(output, re.compile(rf"^{stage} +ok +\d", re.M), "a line of the table")
+
+    def kept(self, output):
+        """The names of the JSON files that the gate says it kept, and what each holds."""
+        line = [line for line in output.splitlines()[-2:] if line.startswith("measurements as JSON in ")]
+        self.assertEqual(len(line), 1, output)
+        folder, names = line[0][len("measurements as JSON in "):].split(": ")
+        self.assertTrue(folder.startswith(os.path.join(self.folder, "run", "gpu-gate-")), folder)
+        found = {}
+        for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                found[name] = file.read()
+        self.assertEqual(names, " ".join(found) or "none")
+        return found
+
+    def test_measurements_are_kept_and_named(self):
+        found = self.kept(self.with_binaries()[1])
+        self.assertEqual(sorted(found), ["bench.json", "model-read-back.json", "model-saved.json", "model.json"])
+        for name, words in (("bench.json", "bench --kernels"), ("model.json", "bench --synthetic"),
+                            ("model-saved.json", " --save "), ("model-read-back.json", "bench -m ")):
+            self.assertIn(words, found[name])
+        self.assertNotIn(" --save ", found["model.json"])
+        self.assertIn("tune.json", self.kept(self.with_binaries("--tune")[1]))
+
+    def test_measurements_that_failed_are_not_named(self):
+        self.program("binaries/galvani", PROGRAM.format(doctor=0, bench=1))
+        result = self.with_binaries()
+        self.assert_verdict(result, 1, "FAIL bench model failed")
+        self.assertEqual(self.kept(result[1]), {})
 
     def test_a_program_with_a_long_list_is_run(self):
         # A list in several writes: whoever stops reading at the first suite ends the program with a signal.
