@@ -42,6 +42,7 @@ std::vector<PlanTable> plan_tables() {
   return {
       attention_plans(),
       qmatmul_cuda_plan_table(),
+      step_plan_table(),
   };
 }
 
@@ -71,9 +72,7 @@ std::set<std::string> kernels_for_measuring() {
 
 std::set<std::string> kernels_without_a_choice() {
   std::set<std::string> names = kernels_for_measuring();
-  names.merge(std::set<std::string>{// What StepProgram has, where there are bulk copies.
-                                    "decode_step_q4_bf16_sm90", "decode_step_q4_f16_sm90",
-                                    // One kernel each (packing: one a width), on every part.
+  names.merge(std::set<std::string>{// One kernel each (packing: one a width), on every part.
                                     "a16_pack_q2_sm70", "a16_pack_q3_sm70", "a16_pack_q4_sm70", "a16_pack_q5_sm70",
                                     "a16_pack_q6_sm70", "a16_pack_q8_sm70", "count_values_sm70", "embed_sm70",
                                     "finish_rows_sm70", "gated_sm70", "linear_dense_sm70", "qkv_finish_many_sm70",

@@ -12,6 +12,7 @@ namespace galvani::kernels {
 std::vector<PlanTable> plan_tables();
 
 PlanTable qmatmul_cuda_plan_table();
+PlanTable step_plan_table();
 
 /// Kernels that an operation launches whatever the part and the problem; each needs a reason in plan_tables.cpp.
 std::set<std::string> kernels_without_a_choice();

@@ -4,24 +4,7 @@
 namespace galvani::kernels {
 namespace {
 
-/// Small enough for compute-sanitizer: --gtest_filter=QmatmulCudaTest.Small*
-TEST_F(QmatmulCudaTest, SmallEveryArm) {
-  for (QmatmulCudaArm arm : kArms)
-    for (int bits : {4, 3}) {
-      const MemoryMatrix source = matrix(72, 192, bits, 32, DType::kBF16);
-      const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, 72).value();
-      for (int64_t m : {1, 3, 40, 70}) {
-        const Arithmetic arithmetic = arm == QmatmulCudaArm::kFewPlain ? Arithmetic::kF16 : Arithmetic::kBF16;
-        if (!can(arm, w, m, arithmetic)) continue;
-        const std::vector<float> x = random_x(m * 192, arithmetic);
-        expect_product(source, x, m, run(w, x, m, arithmetic), arithmetic, {}, 72);
-      }
-    }
-  EXPECT_GT(checked, 0);
-}
-
 TEST_F(QmatmulCudaTest, EveryFormatOnEveryArm) {
-  std::map<QmatmulCudaArm, int> runs;
   for (int bits : {2, 3, 4, 5, 6, 8})
     for (int group : {16, 32, 64, 128})
       for (DType scale : {DType::kBF16, DType::kF16, DType::kF32}) {
@@ -35,12 +18,17 @@ TEST_F(QmatmulCudaTest, EveryFormatOnEveryArm) {
               const std::vector<float> x = random_x(m * k, arithmetic);
               expect_product(source, x, m, run(w, x, m, arithmetic), arithmetic, {}, 48);
               if (HasFailure()) return;
-              ++runs[arm];
             }
       }
-  for (const auto& [arm, count] : runs) std::cout << qmatmul_cuda_arm_name(arm) << ": " << count << " products\n";
   std::cout << checked << " elements, worst error over bound " << worst << "\n";
-  EXPECT_GE(runs[QmatmulCudaArm::kMma], 72);
+  expect_ran({{"few-bulk", 170},
+              {"one", 80},
+              {"few-async", 250},
+              {"few-plain", 100},
+              {"stream", 432},
+              {"wgmma", 576},
+              {"expand", 576},
+              {"mma", 576}});
 }
 
 TEST_F(QmatmulCudaTest, RealShapesAtEveryTokenCount) {
@@ -63,6 +51,29 @@ TEST_F(QmatmulCudaTest, RealShapesAtEveryTokenCount) {
       if (HasFailure()) return;
     }
   }
+  expect_ran(
+      {{"few-bulk", 20}, {"one", 4}, {"few-async", 4}, {"stream", 8}, {"wgmma", 15}, {"expand", 15}, {"mma", 15}});
+  std::cout << checked << " elements, worst error over bound " << worst << "\n";
+}
+
+/// The widths and the type of scales that the shapes above lack: one token, few and many, the first two on every arm.
+TEST_F(QmatmulCudaTest, RealShapesOfOtherWidthsWithF32Scales) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{2880, 2880}, {704, 2816}})
+    for (const int bits : {8, 3, 2}) {
+      const MemoryMatrix source = matrix(n, k, bits, 64, DType::kF32);
+      const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
+      for (const int64_t m : {1, 16, 128}) {
+        const std::vector<float> x = random_x(m * k, Arithmetic::kBF16);
+        product->options().forced = -1;
+        expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, 40);
+        for (QmatmulCudaArm arm : kArms) {
+          if (m > 16 || !can(arm, w, m, Arithmetic::kBF16)) continue;
+          expect_product(source, x, m, run(w, x, m, Arithmetic::kBF16), Arithmetic::kBF16, {}, 40);
+        }
+        if (HasFailure()) return;
+      }
+    }
+  expect_ran({{"few-bulk", 2}, {"one", 4}, {"few-async", 4}, {"stream", 6}, {"wgmma", 6}, {"expand", 6}, {"mma", 6}});
   std::cout << checked << " elements, worst error over bound " << worst << "\n";
 }
 
@@ -162,28 +173,6 @@ TEST_F(QmatmulCudaTest, AddsToWhatIsThere) {
     }
   }
   product->options().tuning = {};
-}
-
-/// Small enough for compute-sanitizer too. Columns that end inside a unit.
-TEST_F(QmatmulCudaTest, SmallFloatCodesOnEveryArm) {
-  std::map<QmatmulCudaArm, int> runs;
-  for (quant::MatrixKind kind : kFloatKinds) {
-    const int64_t n = 72, k = kind == quant::MatrixKind::kNvfp4 ? 336 : 352;
-    const MemoryMatrix source = float_matrix(n, k, kind, random());
-    const CudaMatrix w = qmatmul_cuda_upload(*stream, source, 0, n).value();
-    for (Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
-      for (QmatmulCudaArm arm : kArms)
-        for (int64_t m : {1, 3, 8, 70}) {
-          if (!can(arm, w, m, arithmetic)) continue;
-          const std::vector<float> x = random_x(m * k, arithmetic);
-          expect_product(source, x, m, run(w, x, m, arithmetic), arithmetic, {}, n);
-          if (HasFailure()) return;
-          ++runs[arm];
-        }
-  }
-  for (const auto& [arm, count] : runs) std::cout << qmatmul_cuda_arm_name(arm) << ": " << count << " products\n";
-  std::cout << checked << " elements, worst error over bound " << worst << "\n";
-  EXPECT_GE(runs[QmatmulCudaArm::kMma], 12);
 }
 
 TEST_F(QmatmulCudaTest, FloatCodesAtRealShapes) {

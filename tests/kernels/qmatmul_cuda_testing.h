@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -99,6 +100,8 @@ class QmatmulCudaTest : public ::testing::Test {
     const CudaActivations in{dx.as<uint16_t>() + layout.x_offset, m, x_stride};
     const CudaResult out{dy.as<char>() + guard, y_stride, layout.y_16, false, layout.gate};
     last_plan = product->plan(w, in, arithmetic, out);
+    ++ran[last_plan.few.one && last_plan.arm == QmatmulCudaArm::kFewBulk ? "one"
+                                                                         : qmatmul_cuda_arm_name(last_plan.arm)];
     const Status status = product->run(*stream, w, in, arithmetic, out);
     EXPECT_TRUE(status) << status.error().message;
     std::vector<unsigned char> bytes(dy.size());
@@ -212,6 +215,23 @@ class QmatmulCudaTest : public ::testing::Test {
     return product->plan(w, in, arithmetic, {nullptr, layout.width(w.rows), layout.y_16, false, layout.gate}).ok;
   }
 
+  /// Arms of this part that ran fewer products than they should: one that always declines would pass every comparison.
+  /// The floors are for 9.0, with the kernel of one token apart as "one"; elsewhere each arm the part has must have
+  /// run.
+  void expect_ran(std::initializer_list<std::pair<const char*, int>> floors) {
+    const DeviceCaps& caps = device->caps();
+    for (const auto& [arm, count] : ran) std::cout << arm << ": " << count << " products\n";
+    for (const auto& [arm, floor] : floors) {
+      const std::string name = arm;
+      const Features needs = name == "wgmma" || name == "stream"   ? Features(Feature::kWgmma)
+                             : name == "few-bulk" || name == "one" ? Feature::kBulkCopy | Feature::kCluster
+                             : name == "few-async"                 ? Features(Feature::kCpAsync)
+                                                                   : Features(Feature::kLdmatrix);
+      if (!caps.has(needs)) continue;
+      EXPECT_GE(ran[name], caps.has(Feature::kWgmma) ? floor : 1) << name;
+    }
+  }
+
   struct Sum {
     double value = 0, error = 0;
   };
@@ -267,6 +287,7 @@ class QmatmulCudaTest : public ::testing::Test {
   std::unique_ptr<QmatmulCuda> product;
   std::mt19937_64 random;
   QmatmulCudaPlan last_plan;
+  std::map<std::string, int> ran;  ///< products by arm
   double worst = 0;
   int64_t checked = 0;
 };
