@@ -47,8 +47,8 @@ constexpr std::initializer_list<QmatmulCudaArm> kUnraced = {QmatmulCudaArm::kFew
                                                             QmatmulCudaArm::kWgmma, QmatmulCudaArm::kExpand};
 
 /// scripts/gpu-gate runs these under memcheck and racecheck.
-using CudaSmallProducts = SmallProducts;
-TEST_F(CudaSmallProducts, AffineCodes) {
+using CudaSmallBarrierFreeProducts = SmallProducts;
+TEST_F(CudaSmallBarrierFreeProducts, AffineCodes) {
   affine_codes(kWithoutBarriers);
   // 7.5 multiplies no bf16, so that the plain rings are all that it runs here.
   if (device->caps().has(Feature::kBf16))
@@ -56,7 +56,7 @@ TEST_F(CudaSmallProducts, AffineCodes) {
   else
     expect_ran({{"few-plain", 4}});
 }
-TEST_F(CudaSmallProducts, FloatCodes) {
+TEST_F(CudaSmallBarrierFreeProducts, FloatCodes) {
   float_codes(kWithoutBarriers);
   expect_ran({{"few-async", 18}, {"few-plain", 6}, {"mma", 24}});
 }
