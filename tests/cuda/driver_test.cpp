@@ -47,10 +47,11 @@ TEST(CudaDeviceFlag, AutoFallsBackWithItsReasonAndCudaInsists) {
   EXPECT_EQ(insisted.has_value(), automatic->gpu);
   if (!automatic->gpu) {
     EXPECT_GT(automatic->note.size(), 20u);
-    EXPECT_EQ(insisted.error().message, automatic->note);
+    EXPECT_EQ(insisted.error().message, "--device cuda: " + automatic->note);
   }
   const auto far = choose_device({DeviceRequest::Kind::kCuda, 1000});
   ASSERT_FALSE(far);
+  EXPECT_TRUE(far.error().message.starts_with("--device cuda:1000: ")) << far.error().message;
   EXPECT_EQ(far.error().code, automatic->gpu ? ErrorCode::kOutOfRange : ErrorCode::kUnsupported);
 }
 

@@ -13,6 +13,7 @@ struct Driver {
   const char* name;
   const char *version, *init;  ///< what fake_driver.cpp answers
   const char *driver, *why;    ///< what is said of it
+  bool warns;                  ///< when --device auto takes the CPU: a driver is there, and of no use
 };
 
 class CudaFakeDriver : public testing::TestWithParam<Driver> {
@@ -56,14 +57,16 @@ TEST_P(CudaFakeDriver, IsNamedAndTheCpuStillWorks) {
   EXPECT_EQ(cpu.code, 0) << cpu.err;
   EXPECT_NE(automatic.out, "");
   EXPECT_EQ(automatic.out, cpu.out);
+  EXPECT_EQ(automatic.err.find(driver.why) != std::string::npos, driver.warns) << automatic.err;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, CudaFakeDriver,
     testing::Values(Driver{"TooOld", "11040", "0", "driver   CUDA 11.4,",
-                           "the NVIDIA driver here brings CUDA 11.4, this binary was built with CUDA 1"},
-                    Driver{"WithoutAGpu", "99000", "100", "driver   CUDA 99.0,", "the NVIDIA driver found no GPU"},
-                    Driver{"ThatDoesNotStart", "99000", "999", "driver   CUDA 99.0,", "CUDA did not start: "}),
+                           "the NVIDIA driver here brings CUDA 11.4, this binary was built with CUDA 1", true},
+                    Driver{"WithoutAGpu", "99000", "100", "driver   CUDA 99.0,", "the NVIDIA driver found no GPU",
+                           false},
+                    Driver{"ThatDoesNotStart", "99000", "999", "driver   CUDA 99.0,", "CUDA did not start: ", true}),
     [](const auto& driver) { return std::string(driver.param.name); });
 
 }  // namespace
