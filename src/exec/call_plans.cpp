@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "exec/uploader.h"
 #include "kernels/attention/attention_cuda.h"
 #include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
@@ -171,9 +172,7 @@ const char* append_phase(kernels::StepProgram& program, const Call& call, const 
     static const float kTable = 0;  // that there is one decides, not what it holds
     kernels::QkvArgs qkv{.rows = 1, .heads = call.heads, .append = call.own_kv};
     qkv.kv.kv_heads = call.kv_heads, qkv.kv.k_dim = call.k_dim, qkv.kv.v_dim = call.v_dim;
-    qkv.type = choice.kv == DType::kF32   ? kernels::StoreType::kF32
-               : choice.kv == DType::kF16 ? kernels::StoreType::kF16
-                                          : kernels::StoreType::kBF16;
+    qkv.type = store_type(choice.kv);
     if (call.rope_pairs > 0) qkv.rope = &kTable, qkv.rope_pairs = call.rope_pairs;
     return program.attention({.qkv = qkv, .score = {}});
   }
@@ -188,6 +187,22 @@ const char* append_phase(kernels::StepProgram& program, const Call& call, const 
                                                             : StepOutput::kStore;
   return program.product(
       matrix, {.input = call.normed ? kernels::StepInput::kNormed : kernels::StepInput::kHalf, .output = output});
+}
+
+/// A decode step of one token as phases of one kernel; null, or why it cannot be one.
+const char* append_step(kernels::StepProgram& program, const DeviceCaps& caps, const RecordingOps& recorded,
+                        const GpuChoice& choice) {
+  if (choice.step == StepArm::kLaunches) return "an arm is named";
+  if (!caps.has(Feature::kBulkCopy)) return "one kernel needs bulk copies into shared memory (from 9.0 on)";
+  const std::vector<Call>& calls = recorded.calls();
+  const RecordingOps::Obstacle& obstacle = recorded.obstacle();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (obstacle.what != nullptr && obstacle.at <= i) return obstacle.what;
+    // What stands outside of layers, the head, is launched by itself where it is no phase.
+    const char* const why = append_phase(program, calls[i], choice);
+    if (why != nullptr && calls[i].layer >= 0) return why;
+  }
+  return obstacle.what != nullptr ? obstacle.what : program.refusal();
 }
 
 }  // namespace
@@ -215,28 +230,17 @@ Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, co
 }
 
 std::string cuda_step_plan(const DeviceCaps& caps, const RecordingOps& recorded, const GpuChoice& choice) {
-  const auto launches = [](const char* why) { return std::string("a launch an operation: ") + why; };
-  if (choice.step == StepArm::kLaunches) return launches("an arm is named");
-  if (!caps.has(Feature::kBulkCopy)) return launches("one kernel needs bulk copies into shared memory (from 9.0 on)");
   kernels::StepProgram program(caps, choice.arithmetic);
-  const std::vector<Call>& calls = recorded.calls();
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (recorded.obstacle().what != nullptr && recorded.obstacle().at <= i) return launches(recorded.obstacle().what);
-    // What stands outside of layers, the head, is launched by itself where it is no phase.
-    const char* const why = append_phase(program, calls[i], choice);
-    if (why != nullptr && calls[i].layer >= 0) return launches(why);
-  }
-  if (recorded.obstacle().what != nullptr) return launches(recorded.obstacle().what);
-  if (const char* why = program.refusal()) return launches(why);
-  return program.text();
+  const char* const why = append_step(program, caps, recorded, choice);
+  return why != nullptr ? std::string("a launch an operation: ") + why : program.text();
 }
 
 Status check_gpu_step(const DeviceCaps& caps, const RecordingOps& recorded, const GpuChoice& choice) {
   if (choice.step != StepArm::kOneKernel) return {};
-  const std::string plan = cuda_step_plan(caps, recorded, choice);
-  if (plan.starts_with("kernel=")) return {};
-  return fail(ErrorCode::kUnsupported, "--arm step=one-kernel cannot run this model here: {}; leave it out",
-              plan.substr(plan.find(": ") + 2));
+  kernels::StepProgram program(caps, choice.arithmetic);
+  const char* const why = append_step(program, caps, recorded, choice);
+  if (why == nullptr) return {};
+  return fail(ErrorCode::kUnsupported, "--arm step=one-kernel cannot run this model here: {}; leave it out", why);
 }
 
 int64_t gpu_workspace_bytes(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
@@ -280,14 +284,13 @@ std::string cuda_call_refusal(const DeviceCaps& caps, const Call& call, const Gp
 
 Status check_gpu_calls(const DeviceCaps& caps, std::span<const Call> calls, const GpuChoice& choice) {
   // What is not on CUDA at all comes first: it says more than the first of its products.
-  for (const Call& call : calls)
-    if (call.kind == Call::Kind::kLatentAttention || call.kind == Call::Kind::kGatedDelta)
-      return fail(ErrorCode::kUnsupported, "{} of layer {}: {}; run with --device cpu", call.name, call.layer,
-                  cuda_call_refusal(caps, call, choice));
-  for (const Call& call : calls)
-    if (call.kind == Call::Kind::kExperts)
-      return fail(ErrorCode::kUnsupported, "{} of layer {}: {}; run with --device cpu", call.name, call.layer,
-                  cuda_call_refusal(caps, call, choice));
+  // Of these the layers before the stacks of matrices that they hold.
+  for (const bool stacks : {false, true})
+    for (const Call& call : calls)
+      if (stacks ? call.kind == Call::Kind::kExperts
+                 : call.kind == Call::Kind::kLatentAttention || call.kind == Call::Kind::kGatedDelta)
+        return fail(ErrorCode::kUnsupported, "{} of layer {}: {}; run with --device cpu", call.name, call.layer,
+                    cuda_call_refusal(caps, call, choice));
   bool quantized = false;
   for (const Call& call : calls) {
     if (call.kind == Call::Kind::kProduct)
