@@ -134,6 +134,8 @@ TEST_P(CudaLogits, GreedyTokensMatchWhereTheMarginDecides) {
   auto cpu = load_on(model_data(model).string(), "cpu", {.act = gpu->info().act});
   ASSERT_NE(cpu, nullptr);
   const auto vocab = static_cast<size_t>(gpu->info().vocab);
+  // Of random weights, Gemma 4's leave 16-bit activations the most noise (on the CPU too): fewer positions decide.
+  const bool noisy = model.starts_with("hf/gemma4");
   double noise = 0;
   for (const std::string which : {"0", "1"}) {
     const auto ids = expected<int32_t>(model, "input_ids_" + which);
@@ -153,7 +155,7 @@ TEST_P(CudaLogits, GreedyTokensMatchWhereTheMarginDecides) {
         ours.data(), ids.size(), vocab, noise, [&](size_t i) { return best[i]; }, [&](size_t i) { return lead[i]; });
     std::cout << model << " input " << which << ": " << count.compared << " of " << count.of
               << " positions have a margin above " << noise << "\n";
-    EXPECT_GE(count.compared, count.of / 3);
+    EXPECT_GE(count.compared, count.of / (noisy ? 4 : 3));
   }
   if (model.starts_with("mlx")) return;  // those hold no greedy tokens
   auto ids = expected<int32_t>(model, "input_ids_0");
@@ -167,7 +169,7 @@ TEST_P(CudaLogits, GreedyTokensMatchWhereTheMarginDecides) {
       [&](size_t i) { return margin[i]; });
   std::cout << model << ": " << count.compared << " of " << count.of << " greedy tokens have a margin above " << noise
             << "\n";
-  EXPECT_GE(count.compared, count.of / 2);
+  EXPECT_GE(count.compared, count.of / (noisy ? 3 : 2));
 }
 
 // Decode steps (eager, captured, replayed) and chunks against one prefill, bounded by the activations' rounding; two
@@ -369,10 +371,10 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaLogits,
-                         testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3", "mlx/llama-3-32-affine",
-                                         "mlx/llama-4-64-affine", "mlx/qwen2-5-64-affine", "mlx/qwen3-6-32-affine",
-                                         "mlx/gemma3-8-64-affine", "mlx/llama-8-32-mxfp8", "mlx/qwen3-4-16-nvfp4",
-                                         "mlx/gemma4_edge-4-32-affine"),
+                         testing::Values("hf/llama", "hf/qwen2", "hf/qwen3", "hf/gemma3", "hf/gemma4_dense",
+                                         "hf/gemma4_edge", "mlx/llama-3-32-affine", "mlx/llama-4-64-affine",
+                                         "mlx/qwen2-5-64-affine", "mlx/qwen3-6-32-affine", "mlx/gemma3-8-64-affine",
+                                         "mlx/llama-8-32-mxfp8", "mlx/qwen3-4-16-nvfp4", "mlx/gemma4_edge-4-32-affine"),
                          test_name);
 
 /// Teacher-forced along the CPU's greedy text from a real model's file: wherever the CPU's margin exceeds 0.25 the GPU
