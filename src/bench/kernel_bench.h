@@ -3,9 +3,10 @@
 ///
 /// Protocol: random weights and activations; as many copies of the weights as exceed five times the L2, used in turn;
 /// one captured graph of at least 40 launches, replayed; the median over the replays with their spread; every case's
-/// output is checked to be finite before it is timed (values are the tests' business). Two ceilings: a plain read of
-/// the same number of bytes in one launch, rotated and replayed alike, and a long-run read of gigabytes. cuBLAS runs on
-/// dense weights of the same shape.
+/// output is checked to be finite before it is timed (values are the tests' business). After each replay one thread
+/// counts the cycles of 20 microseconds: what instructions limit is as fast as the clock was. Two ceilings: a plain
+/// read of the same number of bytes in one launch, rotated and replayed alike, and a long-run read of gigabytes. cuBLAS
+/// runs on dense weights of the same shape.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ struct KernelBenchOptions {
 /// Microseconds of one launch over the replays.
 struct Timing {
   double median = 0, low = 0, high = 0;
+  double sm_mhz = 0;  ///< the multiprocessors' clock, read on one of them right after each replay: the median
   std::vector<double> samples;
 };
 

@@ -43,22 +43,23 @@ std::string kernel_record_markdown(const KernelRecord& r) {
       "Device {}, {} SMs, L2 {} MiB, driver {}, toolkit {}. Random data, weights rotated past five times the L2, graph "
       "replays{}{}.\nLong-run read {:.0f} GB/s; cuBLAS 8192³ {}.\n\n"
       "| N × K | format | M | kernel | us (low–high) | GB/s | of read ceiling | plain read of this size, us | of it | "
-      "TFLOP/s | cuBLAS 16-bit, us | cuBLAS time / ours |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+      "TFLOP/s | cuBLAS 16-bit, us | cuBLAS time / ours | SM clock after, MHz "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
       r.device, r.sms, r.l2_bytes >> 20, r.driver, r.toolkit,
       r.dependent_launch ? ", programmatic dependent launch" : "", engine::forced_arms_text(r.arms),
       r.read_ceiling_gbps, r.cublas_tflops > 0 ? fmt::format("{:.0f} TFLOP/s", r.cublas_tflops) : "not measured");
   for (const KernelRow& row : r.rows) {
     const std::string shape = fmt::format("{}×{} | {} | {}", row.what.n, row.what.k, what_of(row.what), row.what.m);
     if (!row.failure.empty()) {
-      text += fmt::format("| {} | {} | – | – | – | – | – | – | – | – |\n", shape, row.failure);
+      text += fmt::format("| {} | {} | – | – | – | – | – | – | – | – | – |\n", shape, row.failure);
       continue;
     }
     const double us = row.time.median, rate = static_cast<double>(row.bytes) / us * 1e-3;
-    text +=
-        fmt::format("| {} | {}{} | {:.2f} ({:.2f}–{:.2f}) | {:.0f} | {} | {} | {} | {:.1f} | {} | {} |\n", shape,
-                    row.kernel, row.split > 1 ? fmt::format(" ×{}", row.split) : "", us, row.time.low, row.time.high,
-                    rate, share(rate, r.read_ceiling_gbps), number(row.read.median), share(row.read.median, us),
-                    tflops(row, us), number(row.cublas.median), share(row.cublas.median, us));
+    text += fmt::format("| {} | {}{} | {:.2f} ({:.2f}–{:.2f}) | {:.0f} | {} | {} | {} | {:.1f} | {} | {} | {} |\n",
+                        shape, row.kernel, row.split > 1 ? fmt::format(" ×{}", row.split) : "", us, row.time.low,
+                        row.time.high, rate, share(rate, r.read_ceiling_gbps), number(row.read.median),
+                        share(row.read.median, us), tflops(row, us), number(row.cublas.median),
+                        share(row.cublas.median, us), number(row.time.sm_mhz, "{:.0f}"));
   }
   return text;
 }
@@ -66,7 +67,11 @@ std::string kernel_record_markdown(const KernelRecord& r) {
 std::string kernel_record_json(const KernelRecord& r) {
   using nlohmann::json;
   const auto timing = [](const Timing& t) {
-    return json{{"median_us", t.median}, {"low_us", t.low}, {"high_us", t.high}, {"samples_us", t.samples}};
+    return json{{"median_us", t.median},
+                {"low_us", t.low},
+                {"high_us", t.high},
+                {"samples_us", t.samples},
+                {"sm_mhz", t.sm_mhz}};
   };
   json rows = json::array();
   for (const KernelRow& row : r.rows) {

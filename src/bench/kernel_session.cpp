@@ -4,6 +4,23 @@
 
 namespace galvani::bench {
 
+Status KernelSession::span_clock(int r) {
+  auto* const to = clocks_.as<unsigned long long>() + 2 * r;
+  const cuda::LaunchConfig config{.grid = {1}, .block = {1}, .outputs = {{{to, sizeof(ClockSpan)}}}};
+  return cuda::launch(*stream_, *sm_clock_, config, kClockNanoseconds, to);
+}
+
+Result<double> KernelSession::clock_median() {
+  std::vector<ClockSpan> spans(static_cast<size_t>(options_.replays));
+  GALVANI_TRY_VOID(stream_->to_host(spans.data(), clocks_.data(), spans.size() * sizeof(ClockSpan)));
+  GALVANI_TRY_VOID(stream_->synchronize());
+  std::vector<double> mhz;
+  for (size_t r = kUncounted; r < spans.size(); ++r)
+    mhz.push_back(1e3 * static_cast<double>(spans[r].cycles) / static_cast<double>(spans[r].nanoseconds));
+  std::sort(mhz.begin(), mhz.end());
+  return mhz.empty() ? 0 : mhz[mhz.size() / 2];
+}
+
 Status KernelSession::time_cublas(KernelRow& row, const DeviceBuffer& x) {
   const KernelCase& c = row.what;
   const int64_t dense = c.n * c.k * 2, copies = copies_for(dense);

@@ -24,7 +24,9 @@ using kernels::A16Scale;
 
 class KernelSession {
   static constexpr int64_t kMostLaunches = 1500;
+  static constexpr int kUncounted = 2;  // replays
   static constexpr double kGraphMicroseconds = 3000;
+  static constexpr long long kClockNanoseconds = 20000;
 
  public:
   static Result<KernelSession> open(const KernelBenchOptions& options) {
@@ -34,6 +36,9 @@ class KernelSession {
     GALVANI_TRY(Stream stream, Stream::create(*s.device_));
     s.stream_ = std::make_unique<Stream>(std::move(stream));
     GALVANI_TRY(s.scratch_, DeviceBuffer::allocate(*s.device_, 256, "bench"));
+    const auto replays = static_cast<size_t>(std::max(1, options.replays));
+    GALVANI_TRY(s.clocks_, DeviceBuffer::allocate(*s.device_, replays * sizeof(ClockSpan), "bench clocks"));
+    GALVANI_TRY(s.sm_clock_, s.device_->kernel("sm_clock_sm70"));
     GALVANI_TRY(s.blas_, cuda::Blas::create(*s.device_));
     GALVANI_TRY(s.blas_workspace_, DeviceBuffer::allocate(*s.device_, cuda::Blas::kWorkspaceBytes, "cublas workspace"));
     return s;
@@ -68,13 +73,15 @@ class KernelSession {
       GALVANI_TRY_VOID(stream_->record(start));
       GALVANI_TRY_VOID(exec.launch(*stream_));
       GALVANI_TRY_VOID(stream_->record(stop));
+      GALVANI_TRY_VOID(span_clock(r));
       GALVANI_TRY_VOID(stop.synchronize());
       GALVANI_TRY(const float ms, stop.milliseconds_since(start));
-      if (r >= 2) timing.samples.push_back(1e3 * static_cast<double>(ms) / static_cast<double>(count));
+      if (r >= kUncounted) timing.samples.push_back(1e3 * static_cast<double>(ms) / static_cast<double>(count));
     }
     std::vector<double> sorted = timing.samples;
     std::sort(sorted.begin(), sorted.end());
     if (!sorted.empty()) timing.median = sorted[sorted.size() / 2], timing.low = sorted[0], timing.high = sorted.back();
+    GALVANI_TRY(timing.sm_mhz, clock_median());
     return timing;
   }
 
@@ -171,10 +178,19 @@ class KernelSession {
   std::mt19937_64& random() { return random_; }
 
  private:
+  struct ClockSpan {
+    unsigned long long cycles, nanoseconds;
+  };
+  /// Behind replay r on the stream.
+  Status span_clock(int r);
+  /// Of the replays that count, in MHz.
+  Result<double> clock_median();
+
   KernelBenchOptions options_;
   std::shared_ptr<CudaDevice> device_;
   std::unique_ptr<Stream> stream_;
-  DeviceBuffer scratch_;
+  DeviceBuffer scratch_, clocks_;
+  const cuda::Kernel* sm_clock_ = nullptr;
   std::unique_ptr<cuda::Blas> blas_;
   DeviceBuffer blas_workspace_;
   std::mt19937_64 random_{20261129};

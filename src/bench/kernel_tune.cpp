@@ -11,15 +11,21 @@
 namespace galvani::bench {
 namespace {
 
+constexpr int64_t kExpandFrom = 64, kMmaFrom = 9;  // tokens
+
 using kernels::QmatmulCudaArm;
 using kernels::QmatmulCudaPlan;
 using kernels::QmatmulCudaProblem;
 using kernels::QmatmulCudaTuning;
 
+/// What the expand arm may hold: nothing where nobody would expand.
+int64_t expand_bytes(const KernelCase& c) { return c.m >= kExpandFrom ? c.n * c.k * 2 : 0; }
+
 QmatmulCudaProblem problem_of(const KernelCase& c, kernels::Arithmetic arithmetic) {
   QmatmulCudaProblem p;
   p.m = c.m, p.n = c.n, p.k = c.k, p.format = c.format, p.arithmetic = arithmetic;
   p.x_aligned = c.k % 8 == 0;
+  p.workspace_bytes = expand_bytes(c);
   return p;
 }
 
@@ -223,7 +229,7 @@ Status tune_case(KernelSession& session, kernels::QmatmulCuda& product, const Tu
 std::vector<KernelCase> tune_cases() {
   const A16Format q4{4, 64, A16Scale::kBF16};
   std::vector<KernelCase> cases;
-  for (int64_t m : {1, 8, 16, 32, 64, 128}) cases.push_back({28672, 8192, m, q4});
+  for (int64_t m : {1, 8, 16, 32, 64, 128, 256, 512, 2048}) cases.push_back({28672, 8192, m, q4});
   for (int bits : {2, 3, 5, 6, 8}) cases.push_back({28672, 8192, 1, {bits, 64, A16Scale::kBF16}});
   cases.push_back({28672, 8192, 1, {4, 32, A16Scale::kF16}});
   for (int64_t m : {1, 8, 16, 64, 256}) cases.push_back({5120, 17408, m, q4});
@@ -243,10 +249,13 @@ std::vector<TuneRow> tune_candidates(const DeviceCaps& caps, const KernelCase& c
   };
   const QmatmulCudaProblem own = problem_of(c, arithmetic);
   add(own, true);
-  for (const QmatmulCudaArm arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kStream, QmatmulCudaArm::kWgmma}) {
+  for (const QmatmulCudaArm arm :
+       {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain, QmatmulCudaArm::kStream,
+        QmatmulCudaArm::kWgmma, QmatmulCudaArm::kMma, QmatmulCudaArm::kExpand}) {
     // Too slow to be worth the time: one token in tiles of 64.
     if (arm == QmatmulCudaArm::kWgmma && c.m < 16) continue;
     if (arm == QmatmulCudaArm::kStream && c.m < 8) continue;
+    if (arm == QmatmulCudaArm::kMma && c.m < kMmaFrom) continue;
     for (const QmatmulCudaTuning& tuning : tunings_of(arm, c)) {
       QmatmulCudaProblem p = own;
       p.forced = static_cast<int>(arm), p.tuning = tuning;
@@ -262,10 +271,13 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
   GALVANI_TRY(KernelSession session, KernelSession::open(given));
   TuneRecord record;
   GALVANI_TRY(record.machine, session.describe());
-  GALVANI_TRY(const auto product, kernels::QmatmulCuda::create(session.device().shared_from_this(),
-                                                               {.dependent_launch = given.dependent_launch}));
   const bool all = given.cases.empty() && !given.attention;
   std::vector<KernelCase> cases = all ? tune_cases() : given.cases;
+  kernels::QmatmulCuda::Options product_options;
+  product_options.dependent_launch = given.dependent_launch;
+  for (const KernelCase& c : cases)
+    product_options.expand_bytes = std::max(product_options.expand_bytes, expand_bytes(c));
+  GALVANI_TRY(const auto product, kernels::QmatmulCuda::create(session.device().shared_from_this(), product_options));
   for (size_t i = 0; i < cases.size();) {
     size_t end = i;
     const auto same = [&](const KernelCase& c) {

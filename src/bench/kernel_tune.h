@@ -1,5 +1,5 @@
 #pragma once
-/// `galvani bench --kernels --tune`: every legal launch of every fused product for the sizes of the performance goals.
+/// `galvani bench --kernels --tune`: every legal launch of every product for the sizes of the performance goals.
 ///
 /// For each case: its plans with their numbers changed one by one (blocks that share K, stages, slots ahead of x, tile,
 /// units of a stage: QmatmulCudaTuning), each first compared with f64 at rows and tokens drawn anew and run twice for
@@ -59,7 +59,7 @@ struct TuneRecord {
   std::vector<AttentionPrefillCase> prefill;
 };
 
-/// Tokens 1 to 256 of the goals' shapes; above, tiles are the old ones.
+/// The goals' shapes, 1 to 2,048 tokens: where arms change over is in the table, mma and expand beside the others.
 std::vector<KernelCase> tune_cases();
 
 /// What could run `what` on such a device, the plan's own choice first.

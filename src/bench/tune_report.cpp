@@ -141,7 +141,8 @@ std::string tune_record_json(const TuneRecord& r) {
              {"step", t.step},
              {"error_over_bound", row.worst}};
       if (row.failure.empty())
-        j["median_us"] = row.time.median, j["low_us"] = row.time.low, j["high_us"] = row.time.high;
+        j["median_us"] = row.time.median, j["low_us"] = row.time.low, j["high_us"] = row.time.high,
+        j["sm_mhz"] = row.time.sm_mhz;
       else
         j["failure"] = row.failure;
       rows.push_back(std::move(j));

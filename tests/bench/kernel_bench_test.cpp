@@ -1,9 +1,11 @@
 // What the record of bench --kernels says of an arm that was forced.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
-#include "bench/kernel_bench.h"
+#include "bench/kernel_tune.h"
+#include "device/parts.h"
 
 namespace galvani::bench {
 namespace {
@@ -20,6 +22,36 @@ TEST(KernelReport, ForcedArmsArePrintedAndRecorded) {
   EXPECT_EQ(arms_of(record), nlohmann::json({{"qmatmul", "mma"}}));
   const std::string text = kernel_record_markdown(record);
   EXPECT_NE(text.find("programmatic dependent launch, arms qmatmul=mma.\n"), std::string::npos) << text;
+}
+
+TEST(KernelReport, AClockThatWasReadIsPrintedAndRecorded) {
+  KernelRecord record;
+  KernelRow row;
+  row.what = {64, 128, 1, {4, 64, kernels::A16Scale::kBF16}};
+  row.time.median = 2, row.time.sm_mhz = 1755;
+  record.rows = {row};
+  EXPECT_EQ(nlohmann::json::parse(kernel_record_json(record)).at("rows").at(0).at("time").at("sm_mhz"), 1755);
+  EXPECT_NE(kernel_record_markdown(record).find("| 1755 |\n"), std::string::npos) << kernel_record_markdown(record);
+}
+
+/// Arms that --tune would time, with how many launches of them the plan itself would take.
+std::map<std::string, int> arms_timed(const char* part, int64_t m, kernels::Arithmetic arithmetic) {
+  std::map<std::string, int> arms;
+  for (const TuneRow& row :
+       tune_candidates(find_part(part)->caps, {4096, 4096, m, {4, 64, kernels::A16Scale::kF16}}, arithmetic))
+    arms[kernels::qmatmul_cuda_arm_name(row.arm)] += row.chosen ? 1 : 0;
+  return arms;
+}
+
+TEST(KernelTune, EveryArmThatAPartHasIsTimedBesideTheOthers) {
+  using Arms = std::map<std::string, int>;
+  const auto bf16 = kernels::Arithmetic::kBF16, f16 = kernels::Arithmetic::kF16;
+  EXPECT_EQ(arms_timed("h200", 1, bf16), (Arms{{"few-async", 0}, {"few-bulk", 1}}));
+  EXPECT_EQ(arms_timed("h200", 16, bf16), (Arms{{"mma", 0}, {"stream", 1}, {"wgmma", 0}}));
+  EXPECT_EQ(arms_timed("h200", 512, bf16), (Arms{{"expand", 0}, {"mma", 0}, {"wgmma", 1}}));
+  EXPECT_EQ(arms_timed("a100", 64, bf16), (Arms{{"expand", 0}, {"mma", 1}}));
+  EXPECT_EQ(arms_timed("t4", 1, f16), (Arms{{"few-plain", 1}}));
+  EXPECT_EQ(arms_timed("t4", 2048, f16), (Arms{{"expand", 1}, {"mma", 0}}));
 }
 
 }  // namespace

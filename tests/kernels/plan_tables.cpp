@@ -81,7 +81,8 @@ std::set<std::string> kernels_without_a_choice() {
                                     // Behind wgmma's kernels where a plan has parts.
                                     "qmatmul_parts_bf16_sm90a", "qmatmul_parts_f16_sm90a",
                                     // The ceilings of doctor and bench.
-                                    "random_fill_sm70", "read_bulk_sm90", "read_plain_sm70", "read_sweep_sm70"});
+                                    "random_fill_sm70", "read_bulk_sm90", "read_plain_sm70", "read_sweep_sm70",
+                                    "sm_clock_sm70"});
   return names;
 }
 
