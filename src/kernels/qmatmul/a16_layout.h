@@ -12,8 +12,9 @@
 /// 2·(column % 16 / 8) + row / 8, its halves the even and the odd column. Inside a 32-bit word the two codes of a pair
 /// stand 16 bits apart at p and p + 16 (mod 32), p = 7 - bits + bits·field: field 0 falls on the top mantissa bits of
 /// two packed bf16, every other field on the same bits after one rotation, so that `rotate, (w & mask) | magic` gives
-/// 2^bits + code exactly, for f16 three bits further up. What 16 / bits leaves over of each half carries the rest of
-/// the 16 pairs in pieces (a16_bit). 8-bit codes are plain bytes at 0, 16, 8, 24.
+/// 2^bits + code exactly, for f16 three bits further up. At 2 bits p = 3 + 2·field: two fields fall on the mantissa at
+/// once, those of one parity on its top bits, the others below. What 16 / bits leaves over of each half carries the
+/// rest of the 16 pairs in pieces (a16_bit). 8-bit codes are plain bytes at 0, 16, 8, 24.
 ///
 /// Pairs: per subgroup of min(group, 64) columns, row % 8 major, row / 8 minor, {scale, bias} of `scale` type: one lane
 /// reads both of its rows at once. A group of 128 repeats its pair in both units.
@@ -24,7 +25,7 @@
 namespace galvani::kernels {
 
 /// Goes up whenever a byte of the layout moves.
-constexpr int kA16Version = 1;
+constexpr int kA16Version = 2;
 constexpr int kA16Rows = 16, kA16Cols = 64, kA16Lanes = 32, kA16Pairs = 16;
 
 /// The last two belong to float codes: a power of two, and 2^(E - 31) · (1 + m / 8) from five and three bits.
@@ -70,7 +71,7 @@ constexpr long long a16_bytes(const A16Format& f, long long rows, long long cols
 /// Whole codes that fit into each half of a word.
 constexpr int a16_fields(int bits) { return 16 / bits; }
 /// Where field `f`'s even code begins in its word; its odd code begins 16 bits further, both modulo 32.
-constexpr int a16_field_at(int bits, int f) { return (bits == 8 ? 0 : 7 - bits) + bits * f; }
+constexpr int a16_field_at(int bits, int f) { return (bits == 8 ? 0 : bits == 2 ? 3 : 7 - bits) + bits * f; }
 
 struct A16Bit {
   int word = 0;  ///< of the lane's `bits` words

@@ -64,20 +64,27 @@ struct OneChunk {
   static constexpr int kUnitBytes = kPairs + kA16Rows * kSub * kPairBytes;
   static constexpr int kGroups = kChunk * kSub, kSets = kGroups > 8 ? kGroups / 8 : 1;
   static constexpr int kHalf = 4;  ///< units in registers at once
+  /// Columns whose place is found by a multiplication instead of a comparison and a selection. At 2 bits the pipe of
+  /// comparisons, shifts and logic is the busiest (two thirds of the instructions, at half rate), and an eighth
+  /// register would be spilled.
+  static constexpr int kMultiplied = kBits == 2 ? 7 : 0;
 
   /// What a lane needs to know of its place; the same for every chunk.
   struct Lane {
-    unsigned x_row, zero_row;  ///< ldmatrix addresses of the first unit of the slice, and of the zeros
-    int key;                   ///< the column whose B this lane addresses, less what its step adds
-    int scale;                 ///< byte offset in the chunk of the lane's first group's pair
-    int unit, pair;            ///< that offset in parts: unit, and place in the unit
-    bool idle;                 ///< fewer than eight groups: no group is this lane's
+    unsigned x_row, zero_row;       ///< ldmatrix addresses of the first unit of the slice, and of the zeros
+    int key;                        ///< the column whose B this lane addresses, less what its step adds
+    unsigned own[kMultiplied + 1];  ///< key as ones and zeros
+    int scale;                      ///< byte offset in the chunk of the lane's first group's pair
+    int unit, pair;                 ///< that offset in parts: unit, and place in the unit
+    bool idle;                      ///< fewer than eight groups: no group is this lane's
   };
   GALVANI_DEVICE static Lane place(const QmatmulFewArgs& a, const unsigned char* smem, int lane) {
     Lane l;
     l.x_row = shared_address(smem + a.x_at) + lane / 8 * 16;
     l.zero_row = shared_address(smem + a.zero_at) + (lane / 8 + 4) * 16;
     l.key = (lane - (kSub == 4 ? lane / 16 : 0)) & 7;
+#pragma unroll
+    for (int c = 0; c < kMultiplied; ++c) l.own[c] = not_hoisted(l.key == c ? 1u : 0u);
     const int first = 2 * (lane % 4);
     l.idle = first >= kGroups;
     const int group = l.idle ? first % kGroups : first;
@@ -85,6 +92,12 @@ struct OneChunk {
     l.pair = kPairs + (group % kSub * 8 + lane / 4) * 2 * kPairBytes;
     l.scale = l.unit * kUnitBytes + l.pair;
     return l;
+  }
+
+  /// The row of B that a lane addresses where `column` is the products': x, or zeros.
+  GALVANI_DEVICE static unsigned row_of(const Lane& l, unsigned x_at, int column) {
+    if (column < kMultiplied) return l.own[column] * (x_at - l.zero_row) + l.zero_row;
+    return l.key == column ? x_at : l.zero_row;
   }
 
   float acc[kSets][2][4] = {};
@@ -103,7 +116,7 @@ struct OneChunk {
       for (int h = 0; h < 2; ++h) {
         const int unit = kFirst + u, column = (unit * kSub + h * (kSub / 2)) % 8;
         unsigned four[4];
-        ldmatrix_x4(four, (l.key == column ? x_at : l.zero_row) + static_cast<unsigned>(unit * kA16Cols * 2 + h * 64));
+        ldmatrix_x4(four, row_of(l, x_at, column) + static_cast<unsigned>(unit * kA16Cols * 2 + h * 64));
 #pragma unroll
         for (int i = 0; i < 4; ++i) b[u][4 * h + i] = four[i];
       }
