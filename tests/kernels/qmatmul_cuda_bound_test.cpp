@@ -85,6 +85,7 @@ bool spoil(Affine& a, Fault fault) {
     case Fault::kCodesExchanged:
       std::swap(a.codes[5], a.codes[6]);
       return a.codes[5] != a.codes[6] && std::fabs(a.scales[0]) > 0.01f;
+    case Fault::kColumnsLeftOut: return std::fabs(a.scales[1]) > 0.01f;
     default: return true;
   }
 }
