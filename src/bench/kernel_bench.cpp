@@ -63,7 +63,7 @@ std::vector<KernelCase> standard_kernel_cases() {
 
 Result<KernelRecord> bench_kernels(const KernelBenchOptions& options) {
   if (const cuda::DriverState state = cuda::driver_state(); state.kind != cuda::DriverState::Kind::kReady)
-    return fail(ErrorCode::kUnsupported, "there is no GPU to time: {}", state.message);
+    return fail(ErrorCode::kUnsupported, "there is no GPU to time: {}", state.reason);
   GALVANI_TRY(KernelSession session, KernelSession::open(options));
   GALVANI_TRY(KernelRecord record, session.describe());
   if (options.forced >= 0)

@@ -267,7 +267,7 @@ std::vector<TuneRow> tune_candidates(const DeviceCaps& caps, const KernelCase& c
 
 Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
   if (const cuda::DriverState state = cuda::driver_state(); state.kind != cuda::DriverState::Kind::kReady)
-    return fail(ErrorCode::kUnsupported, "there is no GPU to time: {}", state.message);
+    return fail(ErrorCode::kUnsupported, "there is no GPU to time: {}", state.reason);
   GALVANI_TRY(KernelSession session, KernelSession::open(given));
   TuneRecord record;
   GALVANI_TRY(record.machine, session.describe());

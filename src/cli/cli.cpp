@@ -33,7 +33,9 @@ void ModelFlags::add_to(CLI::App& verb, bool run) {
   verb.add_option("--device", device, "auto, cpu, cuda or cuda:N");
   verb.add_option("--act", act, "arithmetic of matrix products: auto, f32, f16, bf16");
   verb.add_option("--kv", kv, "type of keys and values: auto, f32, f16, bf16");
-  verb.add_option("--arm", arms, "force an arm, op=name, e.g. qmatmul=rows (may repeat)")->allow_extra_args(false);
+  verb.add_option("--arm", arms,
+                  "force an arm, op=name, e.g. qmatmul=rows on the CPU, qmatmul=wgmma on a GPU (may repeat)")
+      ->allow_extra_args(false);
   verb.add_option("--expand-mib", expand_mib,
                   "of a GPU's memory, in MiB: for one matrix in 16 bits, where products of many tokens are fastest "
                   "that way (default 512; 0: never)")
@@ -89,7 +91,8 @@ Result<LoadOptions> ModelFlags::load_options() const {
   for (const std::string& arm : arms) {
     const size_t equals = arm.find('=');
     if (equals == std::string::npos || equals == 0)
-      return fail(ErrorCode::kInvalidArgument, "--arm {}: write it as op=name, e.g. qmatmul=rows", arm);
+      return fail(ErrorCode::kInvalidArgument,
+                  "--arm {}: write it as op=name, e.g. qmatmul=rows on the CPU, qmatmul=wgmma on a GPU", arm);
     options.arms.emplace_back(arm.substr(0, equals), arm.substr(equals + 1));
   }
   options.progress = ProgressBar("loading");

@@ -174,6 +174,10 @@ std::string report_text(engine::Runner& runner, const engine::EvalResult& result
 
 Status perplexity(const EvalFlags& flags) {
   GALVANI_TRY(LoadOptions options, flags.model.load_options());
+  if (options.context > 0)
+    return fail(ErrorCode::kInvalidArgument,
+                "-c {}: it is of --logits; what is scored goes in windows, each of --window tokens ({} here)",
+                options.context, flags.window);
   engine::EvalOptions eval{.convention = flags.convention == "llama.cpp" ? engine::EvalConvention::kSecondHalf
                                                                          : engine::EvalConvention::kWhole,
                            .window = flags.window,

@@ -165,13 +165,11 @@ Status inspect(const InspectFlags& flags) {
       .context = flags.model.context > 0 ? flags.model.context : std::min<int64_t>(info.context, 4096),
       .max_sequences = flags.sequences};
   GALVANI_TRY(state.kv_dtype, engine::kv_type(flags.model.kv, "auto"));
+  // What `auto` takes there, which need not be what it takes here.
+  if (target && flags.model.kv == "auto")
+    state.kv_dtype = target->caps.has(Feature::kBf16) ? DType::kBF16 : DType::kF16;
   print_state(model->state_spec(), state);
-  if (target) {
-    // What `auto` takes there, which need not be what it takes here.
-    const DType own = target->caps.has(Feature::kBf16) ? DType::kBF16 : DType::kF16;
-    if (flags.model.kv == "auto") state.kv_dtype = own;
-    print_device_plans(*target, *model, ops, state);
-  }
+  if (target) print_device_plans(*target, *model, ops, state);
   return {};
 }
 

@@ -171,12 +171,14 @@ Result<DeviceTarget> find_device_target(const std::string& device) {
                                     cuda_images_str(part->caps.images)),
                         part->caps};
   const auto request = cuda::parse_device(device);
-  if (!request || request->kind != cuda::DeviceRequest::Kind::kCuda)
+  if (!request || request->kind != cuda::DeviceRequest::Kind::kCuda) {
+    const std::string like = part_keys_like(device);
     return fail(
         ErrorCode::kInvalidArgument,
-        "--device {}: no part of that name; known are {}, and cuda or cuda:N here; without --device inspect is about "
+        "--device {}: no part of that name{}; known are {}, and cuda or cuda:N here; without --device inspect is about "
         "the CPU",
-        device, known_part_keys());
+        device, like.empty() ? "" : " (like it: " + like + ")", known_part_keys());
+  }
   const auto gpu_here = cuda::CudaDevice::open(request->index);
   if (!gpu_here)
     return fail(gpu_here.error().code, "{}. A part need not be here to be asked about: --device takes {}",

@@ -26,7 +26,8 @@ struct DriverState {
   int driver_version = 0;   ///< 1000 × major + 10 × minor of the CUDA that the driver brings; 0 = no driver
   int runtime_version = 0;  ///< of the runtime linked in; 0 = none
   int devices = 0;
-  std::string message;  ///< in words, with what to do; empty when ready
+  std::string reason;   ///< in words; empty when ready
+  std::string message;  ///< the reason, and what to do for a run
 };
 DriverState driver_state();
 

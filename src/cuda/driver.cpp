@@ -24,24 +24,25 @@ DriverState driver_state() {
   }
   cudaGetLastError();
   state.devices = 0;
+  const char* cure = "";
   if (state.driver_version == 0) {
     state.kind = Kind::kNoDriver;
-    state.message = "this machine has no NVIDIA driver (libcuda.so.1 was not found); install one, or use --device cpu";
+    state.reason = "this machine has no NVIDIA driver (libcuda.so.1 was not found)";
+    cure = "install one, or ";
   } else if (error == cudaErrorInsufficientDriver) {
     state.kind = Kind::kDriverTooOld;
-    state.message = fmt::format(
-        "the NVIDIA driver here brings CUDA {}, this binary was built with CUDA {}; update the driver, rebuild with an "
-        "older toolkit, or use --device cpu",
-        version_str(state.driver_version), version_str(state.runtime_version));
+    state.reason = fmt::format("the NVIDIA driver here brings CUDA {}, this binary was built with CUDA {}",
+                               version_str(state.driver_version), version_str(state.runtime_version));
+    cure = "update the driver, rebuild with an older toolkit, or ";
   } else if (error == cudaErrorNoDevice || error == cudaSuccess) {
     state.kind = Kind::kNoDevice;
-    state.message =
-        "the NVIDIA driver found no GPU (is it visible here, is CUDA_VISIBLE_DEVICES set?); use --device cpu";
+    state.reason = "the NVIDIA driver found no GPU (is it visible here, is CUDA_VISIBLE_DEVICES set?)";
   } else {
     state.kind = Kind::kFailed;
-    state.message = fmt::format("CUDA did not start: {} ({}); see `nvidia-smi`, or use --device cpu",
-                                cudaGetErrorString(error), cudaGetErrorName(error));
+    state.reason = fmt::format("CUDA did not start: {} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
+    cure = "see `nvidia-smi`, or ";
   }
+  state.message = fmt::format("{}; {}use --device cpu", state.reason, cure);
   return state;
 }
 

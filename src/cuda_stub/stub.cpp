@@ -11,6 +11,7 @@
 namespace galvani::cuda {
 namespace {
 
+constexpr const char* kReason = "this build holds no CUDA code";
 constexpr const char* kNoCuda = "this build holds no CUDA code; rebuild with -DGALVANI_CUDA=ON, or use --device cpu";
 
 tl::unexpected<Error> no_cuda() { return fail(ErrorCode::kUnsupported, "{}", kNoCuda); }
@@ -23,7 +24,7 @@ const char* builtin_toolkit() { return "none"; }
 
 DriverState driver_state() {
   DriverState state;
-  state.message = kNoCuda;
+  state.reason = kReason, state.message = kNoCuda;
   return state;
 }
 

@@ -86,9 +86,15 @@ std::string arch_to_build_for(int cc) {
 
 Status check_coverage(const CudaImageList& list, int cc, std::string_view device_name) {
   if (best_image(list, cc) != nullptr) return {};
+  if (cc < kLeastToRunModels)
+    return fail(ErrorCode::kUnsupported,
+                "{} has compute capability {}, and this binary holds device code for {} alone, none of which runs "
+                "there; models run on a GPU from {} on, so no other build would help; use --device cpu",
+                device_name, compute_capability_str(cc), list.empty() ? "no architecture" : cuda_images_str(list),
+                compute_capability_str(kLeastToRunModels));
   return fail(ErrorCode::kUnsupported,
               "{} has compute capability {}, and this binary holds device code for {} alone, none of which runs there; "
-              "rebuild with -DGALVANI_CUDA_ARCHS={}",
+              "rebuild with -DGALVANI_CUDA_ARCHS={}, or use --device cpu",
               device_name, compute_capability_str(cc), list.empty() ? "no architecture" : cuda_images_str(list),
               arch_to_build_for(cc));
 }

@@ -83,8 +83,11 @@ std::string compute_capability_str(int cc);
 /// What to give GALVANI_CUDA_ARCHS for a device: "90a" for 9.0, "100f" for 10.3, "86" for 8.6.
 std::string arch_to_build_for(int cc);
 
+/// From this capability on the matrix products have an arm: what older devices could be built for runs no model.
+constexpr int kLeastToRunModels = 75;
+
 /// Success when the device runs at least one image. Otherwise kUnsupported, naming the device, what the binary holds,
-/// and the value to rebuild with.
+/// the value to rebuild with where that helps, and the CPU.
 Status check_coverage(const CudaImageList& list, int cc, std::string_view device_name);
 
 }  // namespace galvani

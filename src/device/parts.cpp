@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace galvani {
 namespace {
@@ -90,9 +93,38 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
+/// Insertions, removals and exchanges that make `b` of `a` (Levenshtein).
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t corner = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j)
+      corner = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, corner + (a[i - 1] == b[j - 1] ? 0 : 1)}));
+  }
+  return row.back();
+}
+
 }  // namespace
 
 std::span<const Part> known_parts() { return kParts; }
+
+std::string part_keys_like(std::string_view name) {
+  const std::string wanted = plain(name);
+  std::vector<std::pair<std::pair<bool, size_t>, std::string_view>> near;
+  for (const Part& part : kParts) {
+    const std::string_view key = part.key;
+    const std::string whole = plain(key), kind = plain(key.substr(0, key.find('-')));
+    const size_t distance = std::min(edit_distance(wanted, whole), edit_distance(wanted, kind));
+    const bool within = wanted.size() >= 2 && (whole.find(wanted) != std::string::npos || wanted.find(kind) == 0);
+    // More than every second letter must be right.
+    if (within || 2 * distance < wanted.size()) near.emplace_back(std::pair(!within, distance), key);
+  }
+  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string text;
+  for (size_t i = 0; i < near.size() && i < 3; ++i) text += (i > 0 ? ", " : "") + std::string(near[i].second);
+  return text;
+}
 
 const Part* find_part(std::string_view name) {
   const std::string wanted = plain(name);

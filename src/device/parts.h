@@ -29,6 +29,8 @@ const Part* find_part(std::string_view name);
 /// The part that a device looks like: runtime name, compute capability, and for what comes in two sizes the SM count
 /// and memory. nullptr for an unknown one.
 const Part* part_of_device(std::string_view runtime_name, const DeviceCaps& caps);
+/// Keys of the parts whose names are most like an unknown one, at most three; empty when none is: "h200, gh200".
+std::string part_keys_like(std::string_view name);
 /// "v100-sxm, v100-pcie, t4, ...", for messages.
 std::string known_part_keys();
 

@@ -17,7 +17,7 @@ TEST(Bench, WithoutAGpuItSaysWhyItCannotAnswer) {
     EXPECT_EQ(outcome.err.find("--device"), std::string::npos) << outcome.err;
     return;
   }
-  EXPECT_NE(outcome.err.find("there is no GPU to time: " + state.message), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("there is no GPU to time: " + state.reason + "\n"), std::string::npos) << outcome.err;
   expect_error(1, {"bench", "--kernels", "--json", "/nowhere/x.json"}, {"/nowhere/x.json"});
 }
 

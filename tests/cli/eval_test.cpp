@@ -297,6 +297,7 @@ TEST(Eval, PerplexityRefusesWhatItCannotScore) {
                {"ids.npy: 100 ids are too few", "1 window(s) of 512 take 513", "a smaller --window"});
   expect_error(1, with({"--ids", ids, "--window", "32", "--windows", "4"}), {"4 window(s) of 32 take 129"});
   expect_error(2, with({"--ids", ids, "--window", "1"}), {"--window"});
+  expect_error(2, with({"--ids", ids, "--window", "32", "-c", "64"}), {"-c 64: it is of --logits", "32 here"});
   expect_error(2, with({"--ids", ids, "--window", "32", "--convention", "other"}), {"other"});
   expect_error(2, with({"--ids", ids, "--logits", "x", "--json", "y"}), {"excludes"});
   expect_error(1, with({"--ids", ids, "--window", "32", "--against", scratch / "none"}), {"none does not exist"});

@@ -62,6 +62,10 @@ TEST(Inspect, ShowsEveryCallOnAPartThatIsNotHere) {
   expect_words("hf/llama", {"--device", "v100-pcie"}, {"compute capability 7.0", "in a build for 70"});
   for (const char* device : {"rtx5090", "RTX 5090", "geforce-rtx-5090"})
     expect_words("hf/llama", {"--device", device}, {"kernels on 5090 (GeForce RTX 5090"});
+  // Keys and values are those that the part would have, from the first line on.
+  for (const auto& [part, type] : {std::pair{"t4", "f16"}, {"h200", "bf16"}})
+    expect_words("hf/llama", {"--device", part}, {std::string(type) + " keys and values"});
+  expect_error(2, {"inspect", "-m", "/nowhere", "--device", "h20"}, {"no part of that name (like it: h200, gh200)"});
   // An unknown name is said before the model is looked for.
   for (const char* device : {"v1000", "cpu", "auto", ""})
     expect_error(2, {"inspect", "-m", "/nowhere", "--device", device},

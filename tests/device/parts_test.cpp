@@ -49,6 +49,15 @@ TEST(Parts, AreFoundHoweverTheyAreSpelled) {
     EXPECT_EQ(find_part(other), nullptr) << other;
 }
 
+TEST(Parts, AnUnknownNameIsAnsweredWithThoseLikeIt) {
+  EXPECT_EQ(part_keys_like("h20"), "h200, gh200");
+  EXPECT_EQ(part_keys_like("v10"), "v100-sxm, v100-pcie, a10");
+  EXPECT_EQ(part_keys_like("RTX 4090 Ti"), "4090, 2080ti");
+  EXPECT_EQ(part_keys_like("l40"), "l40s, l4");
+  EXPECT_EQ(part_keys_like("banana"), "");
+  EXPECT_EQ(part_keys_like(""), "");
+}
+
 TEST(Parts, NumbersArePlausibleAndSourced) {
   for (const Part& part : known_parts()) {
     const DeviceCaps& caps = part.caps;

@@ -130,6 +130,26 @@ TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   EXPECT_NE(text.find("wgmma: could run"), std::string::npos) << text;
 }
 
+// Where a part has no arm for few tokens, none of the others may say that those are faster.
+TEST(QmatmulCudaPlan, FewTokenArmsAreFasterOnlyWhereThereIsOne) {
+  int said = 0, not_said = 0;
+  for (const Part& part : known_parts())
+    for (const int bits : {2, 3, 4, 5, 6, 8})
+      for (const Arithmetic arithmetic : {Arithmetic::kBF16, Arithmetic::kF16})
+        for (const int64_t m : {1, 8}) {
+          QmatmulCudaProblem p = problem(m, 4096, 4096, arithmetic);
+          p.format.bits = bits;
+          bool few = false;
+          for (const auto arm : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain})
+            few |= qmatmul_cuda_declines(arm, part.caps, p, {}) == nullptr;
+          const std::string text = qmatmul_cuda_explain(part.caps, p);
+          EXPECT_EQ(text.find("few-token arms are faster") != std::string::npos, few) << part.key << '\n' << text;
+          ++(few ? said : not_said);
+        }
+  EXPECT_GT(said, 100);
+  EXPECT_GT(not_said, 20);
+}
+
 // GALVANI_TRACE=plan: the problem, the kernel, and why the arms before it declined.
 TEST(QmatmulCudaPlan, APlanIsALineOfText) {
   const DeviceCaps& h200 = find_part("h200")->caps;

@@ -273,8 +273,11 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
     if (!qmatmul_cuda_few(caps, p, arm).ok) return "x and the rings do not fit into a block's shared memory";
     return nullptr;
   }
-  if (free && p.m < x.many_from && arm != QmatmulCudaArm::kMma)
-    return "the few-token arms are faster at this many tokens";
+  if (free && p.m < x.many_from && arm != QmatmulCudaArm::kMma) {
+    for (const QmatmulCudaArm few : {QmatmulCudaArm::kFewBulk, QmatmulCudaArm::kFewAsync, QmatmulCudaArm::kFewPlain})
+      if (qmatmul_cuda_declines(few, caps, p, x) == nullptr) return "the few-token arms are faster at this many tokens";
+    return "it is for more tokens than this";
+  }
   if (!p.exact_weights && arm != QmatmulCudaArm::kMma)
     return "it forms weights in x's type, and this matrix's scales are too far apart for that to be exact";
   switch (arm) {
