@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/kernel_tune.h"
+#include "cuda/device.h"
 #include "device/parts.h"
 
 namespace galvani::bench {
@@ -32,6 +33,27 @@ TEST(KernelReport, AClockThatWasReadIsPrintedAndRecorded) {
   record.rows = {row};
   EXPECT_EQ(nlohmann::json::parse(kernel_record_json(record)).at("rows").at(0).at("time").at("sm_mhz"), 1755);
   EXPECT_NE(kernel_record_markdown(record).find("| 1755 |\n"), std::string::npos) << kernel_record_markdown(record);
+}
+
+TEST(CudaSmallKernelBench, TheForcedArmRunsAndIsRecorded) {
+  const cuda::DriverState state = cuda::driver_state();
+  if (state.kind != cuda::DriverState::Kind::kReady) GTEST_SKIP() << state.message;
+  KernelBenchOptions options;
+  options.cases = {{64, 128, 4, {4, 64, kernels::A16Scale::kF16}}};
+  options.arithmetic = kernels::Arithmetic::kF16;
+  options.cublas = false;
+  options.replays = 3, options.launches = 2, options.most_copies = 2, options.read_ceiling_bytes = 1 << 20;
+  const auto free = bench_kernels(options);
+  ASSERT_TRUE(free.has_value()) << free.error().message;
+  EXPECT_EQ(arms_of(*free), nlohmann::json::object());
+  options.forced = static_cast<int>(kernels::QmatmulCudaArm::kMma);
+  const auto forced = bench_kernels(options);
+  ASSERT_TRUE(forced.has_value()) << forced.error().message;
+  EXPECT_EQ(arms_of(*forced), nlohmann::json({{"qmatmul", "mma"}}));
+  ASSERT_EQ(forced->rows.size(), 1u);
+  EXPECT_EQ(forced->rows[0].failure, "");
+  EXPECT_GT(forced->rows[0].time.sm_mhz, 0);
+  EXPECT_EQ(forced->rows[0].kernel.rfind("qmatmul_mma", 0), 0u) << forced->rows[0].kernel;
 }
 
 /// Arms that --tune would time, with how many launches of them the plan itself would take.
