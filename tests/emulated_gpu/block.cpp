@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "emulated_gpu/environment.h"
 #include "emulated_gpu/machine.h"
 
 namespace galvani::emulated {
@@ -266,14 +267,8 @@ void run_wgmmas(void* const* lanes, unsigned mask) {
 }  // namespace
 
 const Options& options() {
-  static const Options chosen = [] {
-    const auto is = [](const char* name, std::string_view value) {
-      const char* text = std::getenv(name);
-      return text != nullptr && value == text;
-    };
-    return Options{.eager = is("GALVANI_EMULATED_COPIES", "early"),
-                   .reversed = is("GALVANI_EMULATED_ORDER", "reversed")};
-  }();
+  static const Options chosen{.eager = environment_is("GALVANI_EMULATED_COPIES", "early"),
+                              .reversed = environment_is("GALVANI_EMULATED_ORDER", "reversed")};
   return chosen;
 }
 
@@ -281,10 +276,7 @@ namespace {
 std::atomic<bool> truncated = false;
 }
 bool truncated_sums() { return truncated.load(std::memory_order_relaxed); }
-void look_at_sums() {
-  const char* text = std::getenv("GALVANI_EMULATED_SUMS");
-  truncated = text != nullptr && std::string_view(text) == "truncated";
-}
+void look_at_sums() { truncated = environment_is("GALVANI_EMULATED_SUMS", "truncated"); }
 
 void fault(const std::string& what) { throw Fault{what}; }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/memory.h"
+#include "emulated_gpu/environment.h"
 #include "emulated_gpu/fiber.h"
 #include "emulated_gpu/grid.h"
 #include "emulated_gpu/tensor_sum.h"
@@ -395,6 +396,28 @@ TEST(EmulatedGpu, TruncatedSumsAreThoseOfEachGeneration) {
   for (int k = 0; k < 16; ++k) a_log2[k] = exponent_of(a[k], -14), b_log2[k] = exponent_of(b[k], -14);
   EXPECT_EQ(truncated_sum(unit, a, a_log2, b, b_log2, 1, 16, tensor_core(700)), 2.25f);
   EXPECT_EQ(truncated_sum(-unit, a, a_log2, b, b_log2, 1, 16, tensor_core(700)), 2.25f - 2 * unit);
+}
+
+// Nothing that was asked for is left out in silence.
+TEST(EmulatedGpu, AValueThatIsNotUnderstoodEndsTheProgram) {
+  constexpr const char* kName = "GALVANI_EMULATED_NOTHING";
+  const auto set = [&](const char* value) { setenv(kName, value, 1); };
+  unsetenv(kName);
+  EXPECT_EQ(environment_number(kName, 132, 7), 7);
+  EXPECT_FALSE(environment_is(kName, "early"));
+  set("132");
+  EXPECT_EQ(environment_number(kName, 132, 7), 132);
+  set("early");
+  EXPECT_TRUE(environment_is(kName, "early"));
+  for (const char* wrong : {"0", "-1", "133", "5x", "five", " 5", "99999999999999999999"}) {
+    set(wrong);
+    EXPECT_EXIT(environment_number(kName, 132, 7), testing::ExitedWithCode(2), "NOTHING is '.*'; allowed: a number");
+  }
+  for (const char* wrong : {"Early", "1", "earl"}) {
+    set(wrong);
+    EXPECT_EXIT(environment_is(kName, "early"), testing::ExitedWithCode(2), "NOTHING is '.*'; allowed: early, or not");
+  }
+  unsetenv(kName);
 }
 
 }  // namespace

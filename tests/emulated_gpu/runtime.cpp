@@ -18,6 +18,7 @@
 
 #include "device/parts.h"
 #include "emulated_gpu/block.h"
+#include "emulated_gpu/environment.h"
 #include "emulated_gpu/grid.h"
 #include "emulated_gpu/kernels.h"
 #include "emulated_gpu/queue.h"
@@ -58,10 +59,9 @@ const Part* part() {
     const Part* found = find_part(name == nullptr ? "h200" : name);
     if (found == nullptr)
       std::fprintf(stderr, "GALVANI_EMULATED_GPU is '%s', which is none of %s\n", name, known_part_keys().c_str());
-    const char* sms = std::getenv("GALVANI_EMULATED_SMS");
-    if (found == nullptr || sms == nullptr) return found;
+    if (found == nullptr) return found;
     static Part smaller = *found;
-    smaller.caps.sms = std::clamp(std::atoi(sms), 1, found->caps.sms);
+    smaller.caps.sms = static_cast<int>(environment_number("GALVANI_EMULATED_SMS", found->caps.sms, found->caps.sms));
     return &smaller;
   }();
   return chosen;
@@ -69,10 +69,7 @@ const Part* part() {
 
 /// GALVANI_EMULATED_DIES=N: the Nth kernel that is launched ends the GPU, as a fault in it would.
 bool dies_now() {
-  static const int64_t which = [] {
-    const char* text = std::getenv("GALVANI_EMULATED_DIES");
-    return text == nullptr ? int64_t{0} : std::atoll(text);
-  }();
+  static const int64_t which = environment_number("GALVANI_EMULATED_DIES", int64_t{1} << 40, 0);
   static std::atomic<int64_t> launched{0};
   return which > 0 && ++launched == which;
 }
