@@ -400,6 +400,7 @@ TEST(EmulatedGpu, TruncatedSumsAreThoseOfEachGeneration) {
 
 // Nothing that was asked for is left out in silence.
 TEST(EmulatedGpu, AValueThatIsNotUnderstoodEndsTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   constexpr const char* kName = "GALVANI_EMULATED_NOTHING";
   const auto set = [&](const char* value) { setenv(kName, value, 1); };
   unsetenv(kName);

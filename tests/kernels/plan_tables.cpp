@@ -72,17 +72,16 @@ std::set<std::string> kernels_for_measuring() {
 
 std::set<std::string> kernels_without_a_choice() {
   std::set<std::string> names = kernels_for_measuring();
-  names.merge(std::set<std::string>{// One kernel each (packing: one a width), on every part.
-                                    "a16_pack_q2_sm70", "a16_pack_q3_sm70", "a16_pack_q4_sm70", "a16_pack_q5_sm70",
-                                    "a16_pack_q6_sm70", "a16_pack_q8_sm70", "count_values_sm70", "embed_sm70",
-                                    "finish_rows_sm70", "gated_sm70", "linear_dense_sm70", "qkv_finish_many_sm70",
-                                    "qkv_finish_sm70", "rms_norm_many_sm70", "rms_norm_sm70", "rope_table_sm70",
-                                    "sample_copy_sm70", "sample_edit_sm70", "sample_pick_sm70", "sample_scan_sm70",
-                                    // Behind wgmma's kernels where a plan has parts.
-                                    "qmatmul_parts_bf16_sm90a", "qmatmul_parts_f16_sm90a",
-                                    // The ceilings of doctor and bench.
-                                    "random_fill_sm70", "read_bulk_sm90", "read_plain_sm70", "read_sweep_sm70",
-                                    "sm_clock_sm70"});
+  names.merge(std::set<std::string>{
+      // One kernel each (packing: one a width), on every part.
+      "a16_pack_q2_sm70", "a16_pack_q3_sm70", "a16_pack_q4_sm70", "a16_pack_q5_sm70", "a16_pack_q6_sm70",
+      "a16_pack_q8_sm70", "count_values_sm70", "embed_sm70", "finish_rows_sm70", "gated_sm70", "linear_dense_sm70",
+      "qkv_finish_many_sm70", "qkv_finish_sm70", "rms_norm_many_sm70", "rms_norm_sm70", "rope_table_sm70",
+      "sample_copy_sm70", "sample_edit_sm70", "sample_pick_sm70", "sample_scan_sm70",
+      // Behind wgmma's kernels where a plan has parts.
+      "qmatmul_parts_bf16_sm90a", "qmatmul_parts_f16_sm90a",
+      // The ceilings of doctor and bench.
+      "random_fill_sm70", "read_bulk_sm90", "read_plain_sm70", "read_sweep_sm70", "sm_clock_sm70"});
   return names;
 }
 

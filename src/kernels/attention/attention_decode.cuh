@@ -227,7 +227,8 @@ __device__ __forceinline__ void merge_warps(DecodeState<T, DK, DV>& state, float
   __syncthreads();
 }
 
-/// Blocks that should fit on a multiprocessor: what the compiler may spend registers on. kSets: 16 keys each, of a step.
+/// Blocks that should fit on a multiprocessor: what the compiler may spend registers on. kSets: 16 keys each, of a
+/// step.
 template <int D, int kSets = 1>
 constexpr int decode_blocks_per_sm() {
   return D * kSets <= 64 ? 4 : D * kSets <= 128 ? 3 : 2;

@@ -1,6 +1,6 @@
 #pragma once
-// The two clocks that a thread can read: its multiprocessor's cycles, and the GPU's nanoseconds, whose ticks are 32 ns to
-// a microsecond apart.
+// The two clocks that a thread can read: its multiprocessor's cycles, and the GPU's nanoseconds, whose ticks are 32 ns
+// to a microsecond apart.
 #include "kernels/common/device.cuh"
 
 namespace galvani::kernels::GALVANI_CUDA_NS {

@@ -1,6 +1,6 @@
 #pragma once
-// Instructions that CUDA C++ has no name for, one function each. Together with cluster.cuh, copy.cuh, grid.cuh, mma.cuh
-// and wgmma.cuh (and attention_wgmma_mma.cuh) this is all the assembly there is: tests/emulated_gpu has the same
+// Instructions that CUDA C++ has no name for, one function each. Together with clock, cluster, copy, grid, mma, wgmma
+// (all .cuh) and attention_wgmma_mma.cuh this is all the assembly there is: tests/emulated_gpu has the same
 // functions in C++, and scripts/check keeps `asm` out of other files. Include device.cuh, which includes this.
 #include "kernels/common/device.cuh"
 
