@@ -66,6 +66,8 @@ void check_cpu(Findings& findings) {
   if (!(claimed == checked))
     findings.wrong.push_back(
         fmt::format("the CPU claims more than it computes right; used are {}", cpu_caps_str(checked)));
+  put("  compared: {}; the other CPU kernels are not compared here, the tests do that\n",
+      claimed.amx_bf16 && claimed.avx512_bf16 ? "the AMX product, with integers" : "nothing");
 }
 
 /// The start-up question, of every kernel: would launch() run it?
@@ -190,10 +192,10 @@ int doctor(DoctorFlags& flags) {
   put("driver   CUDA {}, runtime {}, {} GPU(s)\n", version_str(state.driver_version),
       version_str(state.runtime_version), state.devices);
   if (request->kind == cuda::DeviceRequest::Kind::kCpu)
-    return findings.verdict("the CPU kernels compute what they should; the GPU was not asked (--device cpu)");
+    return findings.verdict("nothing is wrong with the CPU; the GPU was not asked (--device cpu)");
   const bool insists = request->kind == cuda::DeviceRequest::Kind::kCuda;
   if (state.kind == Kind::kNoCudaInBuild && !insists)
-    return findings.verdict("the CPU kernels compute what they should; this build holds no CUDA code");
+    return findings.verdict("nothing is wrong with the CPU; this build holds no CUDA code");
   if (state.kind != Kind::kReady) {
     // A binary with device code and no GPU to ask it of: the question stays open, unless a GPU was insisted on.
     (insists ? findings.wrong : findings.unanswered).push_back(state.message);
