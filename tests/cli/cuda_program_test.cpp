@@ -88,6 +88,23 @@ TEST_F(CudaProgram, AGpuThatDiesEndsTheRunWithItsName) {
   }
 }
 
+// Tests that ran on another GPU than was asked for, or skipped, would say nothing.
+TEST_F(CudaProgram, AnEmulatedGpuIsTheOneThatWasAskedFor) {
+  const auto device = cuda::CudaDevice::open(0);
+  ASSERT_TRUE(device.has_value()) << device.error().message;
+  if ((*device)->name().find("emulated") == std::string::npos) GTEST_SKIP() << "this GPU is a real one";
+  for (const auto& [name, value] : {std::pair{"GALVANI_EMULATED_GPU", "banana"},
+                                    {"GALVANI_EMULATED_SMS", "0"},
+                                    {"GALVANI_EMULATED_COPIES", "late"},
+                                    {"GALVANI_EMULATED_ORDER", "forward"},
+                                    {"GALVANI_EMULATED_SUMS", "exact"},
+                                    {"GALVANI_EMULATED_DIES", "never"}}) {
+    const Outcome outcome = run({"doctor"}, {.environment = {{name, value}}});
+    EXPECT_EQ(outcome.code, 2) << name << ": " << outcome.err;
+    EXPECT_NE(outcome.err.find(std::string(name) + " is '" + value + "'"), std::string::npos) << outcome.err;
+  }
+}
+
 TEST_F(CudaProgram, TraceSaysEachPlanOnce) {
   const Outcome outcome = generate({}, {{"GALVANI_TRACE", "plan"}});
   std::istringstream lines(outcome.err);

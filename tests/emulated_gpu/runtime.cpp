@@ -51,15 +51,17 @@ Runtime& runtime() {
   return *instance;
 }
 
-/// Null: GALVANI_EMULATED_GPU names no part, and every call says that there is no device. GALVANI_EMULATED_SMS: its
-/// multiprocessors, so that a cooperative launch is not many threads.
+/// That GALVANI_EMULATED_GPU names; one that is none ends the program. GALVANI_EMULATED_SMS: its multiprocessors, so
+/// that a cooperative launch is not many threads.
 const Part* part() {
   static const Part* const chosen = []() -> const Part* {
-    const char* name = std::getenv("GALVANI_EMULATED_GPU");
-    const Part* found = find_part(name == nullptr ? "h200" : name);
-    if (found == nullptr)
-      std::fprintf(stderr, "GALVANI_EMULATED_GPU is '%s', which is none of %s\n", name, known_part_keys().c_str());
-    if (found == nullptr) return found;
+    const std::string_view name = environment("GALVANI_EMULATED_GPU");
+    const Part* found = find_part(name.empty() ? "h200" : name);
+    if (found == nullptr) {
+      std::fprintf(stderr, "GALVANI_EMULATED_GPU is '%s', which is none of %s\n", name.data(),
+                   known_part_keys().c_str());
+      std::exit(2);
+    }
     static Part smaller = *found;
     smaller.caps.sms = static_cast<int>(environment_number("GALVANI_EMULATED_SMS", found->caps.sms, found->caps.sms));
     return &smaller;

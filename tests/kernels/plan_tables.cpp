@@ -47,24 +47,15 @@ std::vector<PlanTable> plan_tables() {
 }
 
 namespace {
-/// What no plan chooses before it has been measured (`bench --kernels --tune`).
+/// What no row of the tables selects: launches for measuring (`bench --kernels --tune`), and products of groups that
+/// the rows have at 4 bits alone.
 std::set<std::string> kernels_for_measuring() {
   std::set<std::string> names = {"attention_decode_bf16_d64_k32_sm80"};
   for (const char* type : {"bf16", "f16"}) {
-    for (const int bits : {2, 3, 4, 5, 6, 8}) {
-      for (const int chunk : {4, 8})
-        if (chunk == 4 || bits <= 4) names.insert(fmt::format("qmatmul_one_q{}_{}_c{}_sm90", bits, type, chunk));
-      for (const int tokens : {16, 32, 64})
-        for (const char* scale : {"bf16", "f16", "f32"}) {
-          const bool bf16 = type[0] == 'b';
-          if (!bf16 && tokens < 64) continue;
-          if (tokens == 32 && (bits != 4 || scale[0] != 'b')) continue;
-          names.insert(fmt::format("qmatmul_stream_q{}_{}_t{}_{}_sm90a", bits, type, tokens, scale));
-          if (bf16 && scale[0] == 'b' && tokens == 64)
-            names.insert(fmt::format("qmatmul_stream_q{}_bf16_t{}_bf16_g64_sm90a", bits, tokens));
-        }
-    }
+    for (const int bits : {2, 3, 6, 8}) names.insert(fmt::format("qmatmul_one_q{}_{}_c4_sm90", bits, type));
+    names.insert(fmt::format("qmatmul_one_q4_{}_c8_sm90", type));
   }
+  for (const int bits : {2, 3, 5, 6, 8}) names.insert(fmt::format("qmatmul_stream_q{}_bf16_t64_bf16_sm90a", bits));
   return names;
 }
 
