@@ -53,8 +53,8 @@ Runtime& runtime() {
 
 /// That GALVANI_EMULATED_GPU names; one that is none ends the program. GALVANI_EMULATED_SMS: its multiprocessors, so
 /// that a cooperative launch is not many threads.
-const Part* part() {
-  static const Part* const chosen = []() -> const Part* {
+const Part& part() {
+  static const Part chosen = [] {
     const std::string_view name = environment("GALVANI_EMULATED_GPU");
     const Part* found = find_part(name.empty() ? "h200" : name);
     if (found == nullptr) {
@@ -62,9 +62,9 @@ const Part* part() {
                    known_part_keys().c_str());
       std::exit(2);
     }
-    static Part smaller = *found;
+    Part smaller = *found;
     smaller.caps.sms = static_cast<int>(environment_number("GALVANI_EMULATED_SMS", found->caps.sms, found->caps.sms));
-    return &smaller;
+    return smaller;
   }();
   return chosen;
 }
@@ -85,7 +85,7 @@ cudaError_t stream_work(cudaStream_t stream, Work work) {
 cudaError_t allocate(void** data, size_t bytes, bool device) {
   if (const cudaError_t sticky = runtime().sticky; sticky != cudaSuccess) return sticky;
   const std::lock_guard lock(runtime().mutex);
-  if (device && (part() == nullptr || runtime().used + bytes > static_cast<size_t>(part()->caps.memory_bytes)))
+  if (device && runtime().used + bytes > static_cast<size_t>(part().caps.memory_bytes))
     return cudaErrorMemoryAllocation;
   // 256 bytes, as cudaMalloc aligns. Large blocks come straight from the kernel, so a GPU's memory is not touched here
   // before it is written.
@@ -160,14 +160,15 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return runtime().sticky; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = part() == nullptr ? 0 : 1;
-  return part() == nullptr ? cudaErrorNoDevice : cudaSuccess;
+  part();  // which ends the program where there is none
+  *count = 1;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (part() == nullptr || device != 0) return cudaErrorInvalidDevice;
-  const galvani::DeviceCaps& caps = part()->caps;
+  if (device != 0) return cudaErrorInvalidDevice;
+  const galvani::DeviceCaps& caps = part().caps;
   *properties = {};
-  const std::string name = fmt::format("{} (emulated on the CPU)", part()->name);
+  const std::string name = fmt::format("{} (emulated on the CPU)", part().name);
   std::snprintf(properties->name, sizeof(properties->name), "%s", name.c_str());
   properties->major = caps.cc / 10, properties->minor = caps.cc % 10;
   properties->multiProcessorCount = caps.sms;
@@ -184,9 +185,8 @@ cudaError_t cudaDeviceSynchronize() { return run_all_streams(), runtime().sticky
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
-  if (part() == nullptr) return cudaErrorNoDevice;
   const std::lock_guard lock(runtime().mutex);
-  *total = static_cast<size_t>(part()->caps.memory_bytes);
+  *total = static_cast<size_t>(part().caps.memory_bytes);
   *free_bytes = *total - runtime().used;
   return cudaSuccess;
 }
@@ -281,8 +281,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
   const auto found = runtime().kernels.find(function);
   if (found == runtime().kernels.end()) return cudaErrorInvalidDeviceFunction;
   const auto image = galvani::parse_cuda_image(found->second.arch);
-  if (part() == nullptr || !image || !galvani::covers(*image, part()->caps.cc)) return cudaErrorNoKernelImageForDevice;
-  *attributes = {.binaryVersion = image->ptx ? part()->caps.cc : image->cc,
+  if (!image || !galvani::covers(*image, part().caps.cc)) return cudaErrorNoKernelImageForDevice;
+  *attributes = {.binaryVersion = image->ptx ? part().caps.cc : image->cc,
                  .ptxVersion = image->cc,
                  .numRegs = 0,
                  .maxThreadsPerBlock = 1024,
@@ -294,16 +294,15 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return runtime().sticky; }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (part() == nullptr || device != 0) return cudaErrorInvalidDevice;
+  if (device != 0) return cudaErrorInvalidDevice;
   if (attribute != cudaDevAttrCooperativeLaunch) return cudaErrorInvalidValue;
   return *value = 1, cudaSuccess;
 }
 /// By threads and dynamic shared memory; registers and static shared memory are not known here.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads,
                                                           size_t dynamic_shared) {
-  if (part() == nullptr) return cudaErrorNoDevice;
   if (threads < 1 || threads > 1024) return cudaErrorInvalidValue;
-  const galvani::DeviceCaps& caps = part()->caps;
+  const galvani::DeviceCaps& caps = part().caps;
   constexpr int kReserved = 1024, kMostBlocks = 32;
   const int by_memory = caps.smem_per_sm / (static_cast<int>(dynamic_shared) + kReserved);
   *blocks = std::min({caps.max_threads_per_sm / ((threads + 31) / 32 * 32), by_memory, kMostBlocks});

@@ -82,11 +82,10 @@ std::vector<float> step_logits(engine::Runner& runner, const std::vector<int32_t
 
 // RMS error at most 1.5 times that of the CPU with 16-bit activations (every product's input rounded, as on the GPU),
 // both against the reference's logits and against the CPU at f32. The CPU does not round queries: where scores are not
-// divided by √d, as in Gemma 4, that is most of the GPU's error, hence 1.75 times (on an emulated T4 1.64 times,
-// and 1.09 times that of a CPU that rounded queries too).
+// divided by √d, as in Gemma 4, that is most of the GPU's error, in f16 up to 1.64 times the CPU's (on an emulated T4;
+// 1.09 times that of a CPU that rounded queries too), hence 1.75 there.
 TEST_P(CudaLogits, AreAsCloseToTheReferenceAsTheCpuWithRoundedActivations) {
   const std::string& model = GetParam();
-  const double most = model.starts_with("hf/gemma4") ? 1.75 : 1.5;
   for (const bool poison : {false, true}) {
     LoadOptions options;
     options.poison = poison;
@@ -96,6 +95,7 @@ TEST_P(CudaLogits, AreAsCloseToTheReferenceAsTheCpuWithRoundedActivations) {
     ASSERT_NE(cpu, nullptr);
     auto exact = load_on(model_data(model).string(), "cpu", {.act = "f32"});
     ASSERT_NE(exact, nullptr);
+    const double most = model.starts_with("hf/gemma4") && gpu->info().act == "f16" ? 1.75 : 1.5;
     for (const std::string which : {"0", "1"}) {
       const auto ids = expected<int32_t>(model, "input_ids_" + which);
       const auto wanted = expected<float>(model, "logits_" + which), f32 = logits_of(*exact, ids);
