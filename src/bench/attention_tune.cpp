@@ -161,19 +161,15 @@ Status tune_attention(KernelSession& session, AttentionTuneCase& c) {
   if (planned.kernel == nullptr) return {};
   std::vector<int> segments = {128, 192, 256, 320, 384, 448, 512, 640, 704, 768, 1024, 1536, 2048};
   if (std::find(segments.begin(), segments.end(), own) == segments.end()) segments.push_back(own);
-  for (const AttentionCudaChoice& choice : {planned, kernels::plan_attention_decode(caps, shape, 32)}) {
-    if (choice.kernel == nullptr) continue;
-    for (const int segment : segments) {
-      if (segment > c.length && segment != own) continue;
-      AttentionTuneRow row;
-      row.kernel = choice.kernel, row.segment = segment;
-      row.chosen = segment == own && row.kernel == planned.kernel;
-      if (const Status status = tune_row(session, c, data, choice, row); !status) {
-        row.failure = status.error().message;
-        GALVANI_TRY_VOID(session.device().alive());
-      }
-      c.rows.push_back(std::move(row));
+  for (const int segment : segments) {
+    if (segment > c.length && segment != own) continue;
+    AttentionTuneRow row;
+    row.kernel = planned.kernel, row.segment = segment, row.chosen = segment == own;
+    if (const Status status = tune_row(session, c, data, planned, row); !status) {
+      row.failure = status.error().message;
+      GALVANI_TRY_VOID(session.device().alive());
     }
+    c.rows.push_back(std::move(row));
   }
   return {};
 }

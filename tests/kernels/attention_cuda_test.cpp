@@ -7,16 +7,14 @@
 namespace galvani::kernels {
 namespace {
 
-enum class Arm { kDecode, kDecode32, kSimt, kFull, kHalf, kWgmma };
+enum class Arm { kDecode, kSimt, kFull, kHalf, kWgmma };
 const char* arm_name(Arm arm) {
-  return arm == Arm::kDecode     ? "decode"
-         : arm == Arm::kDecode32 ? "decode in steps of 32 keys"
-         : arm == Arm::kSimt     ? "simt"
-         : arm == Arm::kFull     ? "tiles"
-         : arm == Arm::kHalf     ? "half tiles"
-                                 : "wgmma";
+  return arm == Arm::kDecode ? "decode"
+         : arm == Arm::kSimt ? "simt"
+         : arm == Arm::kFull ? "tiles"
+         : arm == Arm::kHalf ? "half tiles"
+                             : "wgmma";
 }
-bool is_decode(Arm arm) { return arm == Arm::kDecode || arm == Arm::kDecode32; }
 StoreType store_of(DType type) {
   return type == DType::kF32 ? StoreType::kF32 : type == DType::kF16 ? StoreType::kF16 : StoreType::kBF16;
 }
@@ -51,9 +49,8 @@ class CudaAttention : public OnGpu {
     const ScoreArgs score{s.params.scale, c.softcap, c.window};
     const AttentionCudaShape shape{c.heads, c.kv_heads, c.k_dim, c.v_dim, c.dtype};
     const DeviceCaps& caps = device->caps();
-    if (is_decode(arm) || arm == Arm::kSimt) {
-      const auto choice = arm == Arm::kSimt ? plan_attention_simt(caps, shape)
-                                            : plan_attention_decode(caps, shape, arm == Arm::kDecode32 ? 32 : 16);
+    if (arm == Arm::kDecode || arm == Arm::kSimt) {
+      const auto choice = arm == Arm::kDecode ? plan_attention_decode(caps, shape) : plan_attention_simt(caps, shape);
       if (choice.kernel == nullptr) return ADD_FAILURE() << choice.refusal, read(out, out_type);
       std::vector<int> mine(at.size()), schedule(at.size() + 2);
       for (size_t i = 0; i < at.size(); ++i) mine[i] = positions[static_cast<size_t>(at[i])];
@@ -138,7 +135,7 @@ class CudaAttention : public OnGpu {
           EXPECT_GT(worst, 0) << "nothing was compared";
         }
       }
-      if (!is_decode(arm)) break;
+      if (arm != Arm::kDecode) break;
     }
   }
 };
@@ -148,9 +145,8 @@ TEST_F(CudaAttention, MatrixArmsMatchTheReference) {
   for (const int dim : {64, 128, 256}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       if (dtype == DType::kBF16 && !device->caps().has(Feature::kBf16)) continue;  // RefusedLayersAreErrors
-      for (const Arm arm : {Arm::kDecode, Arm::kDecode32, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
-        if (arm == Arm::kDecode32 && (dim != 64 || dtype != DType::kBF16)) continue;  // its only instance
-        if (!is_decode(arm) && device->caps().smem_optin < (64 + 2 * 64) * dim * 2) {
+      for (const Arm arm : {Arm::kDecode, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
+        if (arm != Arm::kDecode && device->caps().smem_optin < (64 + 2 * 64) * dim * 2) {
           // Not even half a tile's queries and a page of keys and values: 7.5 at the greatest width.
           ASSERT_EQ(plan_attention_tiles(device->caps(), {2, 1, dim, dim, dtype}, 1000).kernel, nullptr);
           continue;
@@ -200,14 +196,6 @@ TEST_F(CudaAttention, RefusedLayersAreErrors) {
       EXPECT_NE(status.error().message.find(decode.refusal), std::string::npos) << status.error().message;
     }
   }
-  for (const AttentionCudaShape& shape :
-       {AttentionCudaShape{2, 1, 64, 64, DType::kF16}, {2, 1, 128, 128, DType::kF16}}) {
-    const auto decode = plan_attention_decode(caps, shape, 32);
-    ASSERT_EQ(decode.kernel, nullptr);
-    const Status status = attention_decode_cuda(*stream, decode, {});
-    ASSERT_FALSE(status.has_value());
-    EXPECT_NE(status.error().message.find("32 are for bf16 heads of 64"), std::string::npos) << status.error().message;
-  }
   const auto simt = plan_attention_simt(caps, {2, 1, 64, 1024, DType::kF32});
   ASSERT_EQ(simt.kernel, nullptr);
   const Status status = attention_simt_cuda(*stream, simt, {});
@@ -241,14 +229,12 @@ TEST_F(CudaAttention, TheArmWithoutMatricesTakesEveryWidth) {
 // the sequence was cut into chunks; and two runs agree.
 TEST_F(CudaAttention, RowsAreIndependentBitForBit) {
   std::mt19937_64 random(fresh_seed());
-  for (const Arm arm : {Arm::kDecode, Arm::kDecode32, Arm::kSimt, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
-    if (arm == Arm::kDecode32 && !device->caps().has(Feature::kBf16)) continue;  // RefusedLayersAreErrors
-    const int dim = arm == Arm::kDecode32 ? 64 : 128;
+  for (const Arm arm : {Arm::kDecode, Arm::kSimt, Arm::kFull, Arm::kHalf, Arm::kWgmma}) {
     for (const int window : {0, 90}) {
       PagedSequences s({.heads = 4,
                         .kv_heads = 2,
-                        .k_dim = dim,
-                        .v_dim = dim,
+                        .k_dim = 128,
+                        .v_dim = 128,
                         .window = window,
                         .dtype = device->caps().has(Feature::kBf16) ? DType::kBF16 : DType::kF16,
                         .length = 333},
@@ -336,10 +322,7 @@ TEST_F(CudaAttention, ALongRowAmongShortOnesAndNone) {
 // rows of a sequence; its keys were all there before).
 TEST_F(CudaAttention, SettledKeysChangeNoBit) {
   std::mt19937_64 random(fresh_seed());
-  const bool bf16 = device->caps().has(Feature::kBf16);
-  for (const auto& [arm, dim] :
-       {std::pair{Arm::kDecode, 64}, {Arm::kDecode32, 64}, {Arm::kDecode, 128}, {Arm::kDecode, 256}}) {
-    if (arm == Arm::kDecode32 && !bf16) continue;
+  for (const int dim : {64, 128, 256}) {
     for (const int window : {0, 70}) {
       PagedSequences s({.heads = 5,
                         .kv_heads = 1,
@@ -347,14 +330,15 @@ TEST_F(CudaAttention, SettledKeysChangeNoBit) {
                         .v_dim = dim,
                         .window = window,
                         .sinks = window > 0,
-                        .dtype = bf16 && (dim > 64 || arm == Arm::kDecode32) ? DType::kBF16 : DType::kF16,
+                        .dtype = dim == 64 || !device->caps().has(Feature::kBf16) ? DType::kF16 : DType::kBF16,
                         .length = 290},
                        2, random);
       s.append(s.whole());
       for (const int segment : {64, 192}) {
-        const auto late = run(s, arm, 0, 290, segment), early = run(s, arm, 0, 290, segment, StoreType::kF32, true);
+        const auto late = run(s, Arm::kDecode, 0, 290, segment),
+                   early = run(s, Arm::kDecode, 0, 290, segment, StoreType::kF32, true);
         ASSERT_EQ(std::memcmp(late.data(), early.data(), late.size() * 4), 0)
-            << arm_name(arm) << " dim " << dim << ", window " << window << ", segment " << segment;
+            << "dim " << dim << ", window " << window << ", segment " << segment;
         for (const float x : early) ASSERT_FALSE(std::isnan(x));
       }
     }

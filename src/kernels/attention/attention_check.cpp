@@ -137,7 +137,7 @@ std::vector<Case> cases_of(const DeviceCaps& caps) {
         if (choice.kernel != nullptr) cases.push_back({arm, kv, dim, choice});
       };
       if (dim == 64) add(Case::Arm::kSimt, plan_attention_simt(caps, shape));
-      for (const int keys : {16, 32}) add(Case::Arm::kDecode, plan_attention_decode(caps, shape, keys));
+      add(Case::Arm::kDecode, plan_attention_decode(caps, shape));
       for (const auto& [longest, wgmma] : {std::pair{16, false}, {1000, false}, {1000, true}})
         add(Case::Arm::kTiles, plan_attention_tiles(caps, shape, longest, wgmma));
     }

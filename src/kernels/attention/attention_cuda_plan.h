@@ -57,13 +57,9 @@ constexpr int kDecodeBlocks[3] = {4, 3,
 
 }  // namespace attention_plan
 
-/// `keys`: of a warp's step. 32, bf16 heads of 64 alone, is for measuring (`bench --kernels --tune`); no run takes it.
-constexpr AttentionCudaChoice plan_attention_decode(const DeviceCaps& caps, const AttentionCudaShape& shape,
-                                                    int keys = 16) {
+constexpr AttentionCudaChoice plan_attention_decode(const DeviceCaps& caps, const AttentionCudaShape& shape) {
   using namespace attention_plan;
   if (const char* reason = matrix_refusal(caps, shape)) return refuse(reason);
-  if (keys != 16 && (keys != 32 || shape.k_dim != 64 || shape.kv != DType::kBF16))
-    return refuse("steps are of 16 keys; 32 are for bf16 heads of 64");
   constexpr const char* kNames[2][3] = {
       {"attention_decode_f16_d64_sm75", "attention_decode_f16_d128_sm75", "attention_decode_f16_d256_sm75"},
       {"attention_decode_bf16_d64_sm80", "attention_decode_bf16_d128_sm80", "attention_decode_bf16_d256_sm80"}};
@@ -74,7 +70,6 @@ constexpr AttentionCudaChoice plan_attention_decode(const DeviceCaps& caps, cons
   choice.threads = 32 * kAttentionWarps;
   choice.shared_bytes = kAttentionWarps * 8 * (shape.v_dim + 4 + 2) * 4;
   choice.blocks_per_sm = kDecodeBlocks[width];
-  if (keys == 32) choice.kernel = "attention_decode_bf16_d64_k32_sm80", choice.blocks_per_sm = kDecodeBlocks[width] - 1;
   if (choice.shared_bytes > caps.smem_optin) return refuse("a block's sums do not fit this part's shared memory");
   return choice;
 }

@@ -92,39 +92,28 @@ __device__ __forceinline__ void scores(const DecodeState<T, DK, DV>& state, cons
   for (int i = 0; i < 4; ++i) s[i] += other[i];
 }
 
-/// Scores to weights with a running peak; returns them packed as the B fragments of 16 keys × 8 heads each.
-template <typename T, int DK, int DV, int kSets>
-__device__ __forceinline__ void weigh(DecodeState<T, DK, DV>& state, float (&s)[kSets][4], const ScoreArgs& args,
-                                      int key0, int first, int last, int lane, unsigned (&p)[kSets][2]) {
+/// Scores to weights with a running peak; returns them packed as the B fragment of 16 keys × 8 heads.
+template <typename T, int DK, int DV>
+__device__ __forceinline__ void weigh(DecodeState<T, DK, DV>& state, float (&s)[4], const ScoreArgs& args, int key0,
+                                      int first, int last, int lane, unsigned (&p)[2]) {
   const int g = lane >> 2;
-#pragma unroll
-  for (int i = 0; i < kSets; ++i) {
-    const int from = key0 + 16 * i;
-    const bool low = from + g >= first && from + g <= last, high = from + g + 8 >= first && from + g + 8 <= last;
-    s[i][0] = low ? score_log2(s[i][0], args) : minus_infinity();
-    s[i][1] = low ? score_log2(s[i][1], args) : minus_infinity();
-    s[i][2] = high ? score_log2(s[i][2], args) : minus_infinity();
-    s[i][3] = high ? score_log2(s[i][3], args) : minus_infinity();
-  }
+  const bool low = key0 + g >= first && key0 + g <= last, high = key0 + g + 8 >= first && key0 + g + 8 <= last;
+  s[0] = low ? score_log2(s[0], args) : minus_infinity();
+  s[1] = low ? score_log2(s[1], args) : minus_infinity();
+  s[2] = high ? score_log2(s[2], args) : minus_infinity();
+  s[3] = high ? score_log2(s[3], args) : minus_infinity();
   float factor[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float peak = fmaxf(s[0][h], s[0][h + 2]);
-#pragma unroll
-    for (int i = 1; i < kSets; ++i) peak = fmaxf(peak, fmaxf(s[i][h], s[i][h + 2]));
+    float peak = fmaxf(s[h], s[h + 2]);
 #pragma unroll
     for (int step = 4; step < 32; step *= 2) peak = fmaxf(peak, __shfl_xor_sync(0xffffffffu, peak, step));
     peak = fmaxf(state.peak[h], peak);
     factor[h] = exp2_fast(state.peak[h] - peak);
     state.peak[h] = peak;
-#pragma unroll
-    for (int i = 0; i < kSets; ++i) {
-      s[i][h] = exp2_fast(s[i][h] - peak);
-      s[i][h + 2] = exp2_fast(s[i][h + 2] - peak);
-    }
-    state.sum[h] = state.sum[h] * factor[h] + (s[0][h] + s[0][h + 2]);
-#pragma unroll
-    for (int i = 1; i < kSets; ++i) state.sum[h] += s[i][h] + s[i][h + 2];
+    s[h] = exp2_fast(s[h] - peak);
+    s[h + 2] = exp2_fast(s[h + 2] - peak);
+    state.sum[h] = state.sum[h] * factor[h] + (s[h] + s[h + 2]);
   }
   // Peaks soon stop moving; multiplying by 1 changes nothing.
   if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) {
@@ -136,11 +125,8 @@ __device__ __forceinline__ void weigh(DecodeState<T, DK, DV>& state, float (&s)[
       state.o[j][3] *= factor[1];
     }
   }
-#pragma unroll
-  for (int i = 0; i < kSets; ++i) {
-    p[i][0] = transpose8x8(pack2<T>(s[i][0], s[i][1]));
-    p[i][1] = transpose8x8(pack2<T>(s[i][2], s[i][3]));
-  }
+  p[0] = transpose8x8(pack2<T>(s[0], s[1]));
+  p[1] = transpose8x8(pack2<T>(s[2], s[3]));
 }
 
 template <typename T, int DK, int DV>
@@ -227,11 +213,10 @@ __device__ __forceinline__ void merge_warps(DecodeState<T, DK, DV>& state, float
   __syncthreads();
 }
 
-/// Blocks that should fit on a multiprocessor: what the compiler may spend registers on. kSets: 16 keys each, of a
-/// step.
-template <int D, int kSets = 1>
+/// Blocks that should fit on a multiprocessor: what the compiler may spend registers on.
+template <int D>
 constexpr int decode_blocks_per_sm() {
-  return D * kSets <= 64 ? 4 : D * kSets <= 128 ? 3 : 2;
+  return D <= 64 ? 4 : D <= 128 ? 3 : 2;
 }
 
 /// Where a row's keys and values of one kv head lie.
@@ -262,7 +247,7 @@ struct DecodePages {
 
 /// Any grid: blocks take (segment, kv head, 8 query heads) in turn. Block: 32 · kDecodeWarps. Calls
 /// wait_for_previous(); the tables, and where args.settled allows it the first keys and values, are asked for before.
-template <typename T, int DK, int DV, int kSets = 1>
+template <typename T, int DK, int DV>
 __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) {
   GALVANI_DYNAMIC_SHARED(float, decode_shared, 16);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -281,33 +266,20 @@ __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) 
     const int first = max(visible, segment * segment_tokens), last = min(position, (segment + 1) * segment_tokens - 1);
     const DecodePages<T, DK, DV> pages(args, sequence, kv_head);
 
-    // Warps take every fourth step of kStep keys, all of one page (of which what lies behind `last` may be read, and is
-    // left out); keys and values of the next step are on their way as soon as those of this one are used.
-    constexpr int kStep = 16 * kSets;
-    static_assert(kPage % kStep == 0);
-    int key0 = (first & ~(kStep - 1)) + kStep * warp;
-    uint4 k[kSets][DK / 32][2], v[kSets][DV / 64][4];
+    // Warps take every fourth step of 16 keys; keys and values of the next step are on their way as soon as those of
+    // this one are used.
+    int key0 = (first & ~15) + 16 * warp;
+    uint4 k[DK / 32][2], v[DV / 64][4];
     int page = key0 <= last ? pages.page(key0) : 0;
-    const auto load_step_keys = [&](int key) {
-#pragma unroll
-      for (int i = 0; i < kSets; ++i) load_keys<T, DK, DV>(k[i], pages.keys(page, key) + 16 * i * DK, lane);
-    };
-    const auto load_step_values = [&](int key) {
-#pragma unroll
-      for (int i = 0; i < kSets; ++i)
-        load_values<T, DK, DV>(v[i], pages.values(page, key) + 16 * i * DV, lane, key + 16 * i, first, last);
-    };
     const auto load_both = [&] {
-      load_step_keys(key0);
-      load_step_values(key0);
+      load_keys<T, DK, DV>(k, pages.keys(page, key0), lane);
+      load_values<T, DK, DV>(v, pages.values(page, key0), lane, key0, first, last);
     };
-    const bool settled = !waited && args.settled && key0 + kStep - 1 < position, has = key0 <= last;
+    const bool settled = !waited && args.settled && key0 + 15 < position, has = key0 <= last;
     if (settled && has) load_both();
     if (!waited) {
       for (int step = 1; step <= kDecodePrefetch; ++step)
-        for (int i = 0; i < kSets; ++i)
-          if (key0 + kStep * kDecodeWarps * step + 16 * i <= last)
-            pages.prefetch(key0 + kStep * kDecodeWarps * step + 16 * i, lane);
+        if (key0 + 16 * kDecodeWarps * step <= last) pages.prefetch(key0 + 16 * kDecodeWarps * step, lane);
       wait_for_previous();
       release_next();  // not before: 64 dims' decode is 2 % faster when the merge comes among its blocks this late
     }
@@ -316,20 +288,18 @@ __device__ __forceinline__ void attention_decode(const AttentionRowsArgs& args) 
     load_queries(state, static_cast<const T*>(args.q) + row * args.q_stride + static_cast<long long>(head) * DK,
                  heads_here, lane);
     if (!settled && has) load_both();
-    page = key0 + kStep * kDecodeWarps <= last ? pages.page(key0 + kStep * kDecodeWarps) : 0;
-    for (; key0 <= last; key0 += kStep * kDecodeWarps) {
-      const int next = key0 + kStep * kDecodeWarps;
-      float s[kSets][4];
-#pragma unroll
-      for (int i = 0; i < kSets; ++i) scores(state, k[i], s[i]);
-      if (next <= last) load_step_keys(next);
-      unsigned p[kSets][2];
+    page = key0 + 16 * kDecodeWarps <= last ? pages.page(key0 + 16 * kDecodeWarps) : 0;
+    for (; key0 <= last; key0 += 16 * kDecodeWarps) {
+      const int next = key0 + 16 * kDecodeWarps;
+      float s[4];
+      scores(state, k, s);
+      if (next <= last) load_keys<T, DK, DV>(k, pages.keys(page, next), lane);
+      unsigned p[2];
       weigh(state, s, args.score, key0, first, last, lane, p);
-#pragma unroll
-      for (int i = 0; i < kSets; ++i) add_values(state, v[i], p[i]);
+      add_values(state, v, p);
       if (next <= last) {
-        load_step_values(next);
-        if (next + kStep * kDecodeWarps <= last) page = pages.page(next + kStep * kDecodeWarps);
+        load_values<T, DK, DV>(v, pages.values(page, next), lane, next, first, last);
+        if (next + 16 * kDecodeWarps <= last) page = pages.page(next + 16 * kDecodeWarps);
       }
     }
     const long long slot = static_cast<long long>(part) * args.heads + head;

@@ -6,10 +6,10 @@
 namespace galvani::kernels::GALVANI_CUDA_NS::attn {
 namespace {
 
-template <int D, int kSets = 1>
-__global__ void __launch_bounds__(32 * kDecodeWarps, decode_blocks_per_sm<D, kSets>())
+template <int D>
+__global__ void __launch_bounds__(32 * kDecodeWarps, decode_blocks_per_sm<D>())
     decode_bf16(const __grid_constant__ AttentionRowsArgs args) {
-  attention_decode<__nv_bfloat16, D, D, kSets>(args);
+  attention_decode<__nv_bfloat16, D, D>(args);
 }
 template <int D, int kWarps, int kTiles>
 __global__ void __launch_bounds__(32 * kWarps) tiles_bf16(const __grid_constant__ AttentionTilesArgs args) {
@@ -26,7 +26,6 @@ GALVANI_KERNEL_TABLE(
     GALVANI_KERNEL("attention_tiles_bf16_d128_sm80", (attn::tiles_bf16<128, 4, 2>), .threads = 128),
     GALVANI_MORE_KERNELS(
         GALVANI_KERNEL("attention_decode_bf16_d64_sm80", attn::decode_bf16<64>, .threads = 128),
-        GALVANI_KERNEL("attention_decode_bf16_d64_k32_sm80", (attn::decode_bf16<64, 2>), .threads = 128),
         GALVANI_KERNEL("attention_decode_bf16_d256_sm80", attn::decode_bf16<256>, .threads = 128),
         GALVANI_KERNEL("attention_tiles_bf16_d64_sm80", (attn::tiles_bf16<64, 4, 2>), .threads = 128),
         GALVANI_KERNEL("attention_tiles_bf16_d64_half_sm80", (attn::tiles_bf16<64, 4, 1>), .threads = 128),

@@ -298,11 +298,11 @@ GALVANI_DEVICE void step_attention(const StepArgs& s, const StepAttention& a, un
         if (args.append && key0 + 15 >= position)
           keys.put(position - key0, heads + group * D, heads + (group + 1) * D + 64 * part, lane);
         keys.hide(key0, first, last, lane);
-        float score[1][4];
-        attn::scores(state, keys.k, score[0]);
-        unsigned p[1][2];
+        float score[4];
+        attn::scores(state, keys.k, score);
+        unsigned p[2];
         attn::weigh(state, score, a.score, key0, first, last, lane, p);
-        attn::add_values(state, keys.v, p[0]);
+        attn::add_values(state, keys.v, p);
         key0 += kStepRound;
         if (key0 > last) break;
         page = next, next = beyond;
