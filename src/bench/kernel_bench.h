@@ -27,6 +27,7 @@ struct KernelBenchOptions {
   int device = 0;
   std::vector<KernelCase> cases;  ///< empty: the standard list
   bool attention = false;         ///< of tune_kernels, in bf16: also attention's cases where there are others
+  bool small = false;             ///< of tune_kernels, in bf16: and the small operations'
   kernels::Arithmetic arithmetic = kernels::Arithmetic::kBF16;
   int forced = -1;           ///< a QmatmulCudaArm
   int64_t expand_bytes = 0;  ///< what the expand arm may hold

@@ -271,7 +271,7 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
   GALVANI_TRY(KernelSession session, KernelSession::open(given));
   TuneRecord record;
   GALVANI_TRY(record.machine, session.describe());
-  const bool all = given.cases.empty() && !given.attention;
+  const bool all = given.cases.empty() && !given.attention && !given.small;
   std::vector<KernelCase> cases = all ? tune_cases() : given.cases;
   kernels::QmatmulCuda::Options product_options;
   product_options.dependent_launch = given.dependent_launch;
@@ -298,6 +298,8 @@ Result<TuneRecord> tune_kernels(const KernelBenchOptions& given) {
     for (AttentionPrefillCase& c : record.prefill = attention_prefill_cases())
       GALVANI_TRY_VOID(time_attention_prefill(session, c));
   }
+  if ((all || given.small) && given.arithmetic == kernels::Arithmetic::kBF16)
+    for (SmallCase& c : record.small = small_tune_cases()) GALVANI_TRY_VOID(tune_small(session, c));
   return record;
 }
 

@@ -52,11 +52,25 @@ struct AttentionPrefillCase {
   std::string failure;
 };
 
+/// What lies between products and attention, in Llama 3.1 8B's shapes, bf16. One row's operands are in L2, as in a
+/// model's step; many rows' are rotated past it.
+struct SmallCase {
+  enum class Operation { kNorm, kNormOfSum, kQkv, kGated, kEmbed, kGreedy, kTopKTopP };
+  Operation operation{};
+  int rows = 1;
+  int64_t bytes = 0;     ///< operands read and results written
+  bool on_host = false;  ///< the time is a call's on the host, from logits on the device to ids
+  double worst = 0;      ///< largest difference from the CPU's kernel over what rounding explains; draws must be equal
+  Timing time;
+  std::string failure;
+};
+
 struct TuneRecord {
   KernelRecord machine;  ///< without rows
   std::vector<TuneCase> cases;
   std::vector<AttentionTuneCase> attention;
   std::vector<AttentionPrefillCase> prefill;
+  std::vector<SmallCase> small;
 };
 
 /// The goals' shapes, 1 to 2,048 tokens: where arms change over is in the table, mma and expand beside the others.
@@ -71,14 +85,19 @@ std::vector<AttentionTuneCase> attention_tune_cases();
 /// The goals' 8,192 tokens at heads of 128 and 256; heads of 64, and 2,048 tokens.
 std::vector<AttentionPrefillCase> attention_prefill_cases();
 
-/// Products, and without --case attention too, decode and prefill. Errors: kUnsupported when there is no GPU to ask. A
-/// wrong result is a row with a failure, not an error.
+/// One row, and many where a prompt has them.
+std::vector<SmallCase> small_tune_cases();
+std::string small_name(const SmallCase& c);
+
+/// Products, and without --case attention (decode and prefill) and the small operations too. Errors: kUnsupported when
+/// there is no GPU to ask. A wrong result is a row with a failure, not an error.
 Result<TuneRecord> tune_kernels(const KernelBenchOptions& options);
 
 class KernelSession;
 /// Fills in everything that is measured.
 Status tune_attention(KernelSession& session, AttentionTuneCase& c);
 Status time_attention_prefill(KernelSession& session, AttentionPrefillCase& c);
+Status tune_small(KernelSession& session, SmallCase& c);
 
 /// The best few launches of each case with what the plan would have taken.
 std::string tune_record_markdown(const TuneRecord& record);

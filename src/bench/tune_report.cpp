@@ -43,6 +43,42 @@ std::string prefill_markdown(const TuneRecord& r) {
   return text;
 }
 
+std::string small_markdown(const TuneRecord& r) {
+  if (r.small.empty()) return "";
+  std::string text =
+      "\n| between products, bf16 | us (low–high) | MB read and written | of the read ceiling |\n|---|---|---|---|\n";
+  for (const SmallCase& c : r.small) {
+    if (!c.failure.empty()) {
+      text += fmt::format("| {} | FAILED: {} | | |\n", small_name(c), c.failure);
+      continue;
+    }
+    const double mb = static_cast<double>(c.bytes) * 1e-6;
+    // What L2 holds is not measured by a rate of memory.
+    const bool memory = c.bytes > r.machine.l2_bytes;
+    text += fmt::format("| {}{} | {:.2f} ({:.2f}–{:.2f}) | {:.2f} | {} |\n", small_name(c),
+                        c.on_host ? ", called from the host" : "", c.time.median, c.time.low, c.time.high, mb,
+                        memory ? fmt::format("{:.1f} %", 1e5 * mb / c.time.median / r.machine.read_ceiling_gbps) : "–");
+  }
+  return text;
+}
+
+nlohmann::json small_json(const TuneRecord& r) {
+  nlohmann::json cases = nlohmann::json::array();
+  for (const SmallCase& c : r.small) {
+    nlohmann::json j{{"operation", small_name(c)},
+                     {"rows", c.rows},
+                     {"bytes", c.bytes},
+                     {"on_host", c.on_host},
+                     {"error_over_bound", c.worst}};
+    if (c.failure.empty())
+      j["samples_us"] = c.time.samples, j["median_us"] = c.time.median;
+    else
+      j["failure"] = c.failure;
+    cases.push_back(std::move(j));
+  }
+  return cases;
+}
+
 nlohmann::json prefill_json(const TuneRecord& r) {
   nlohmann::json cases = nlohmann::json::array();
   for (const AttentionPrefillCase& c : r.prefill) {
@@ -94,7 +130,7 @@ std::string tune_record_markdown(const TuneRecord& r) {
     text += fmt::format("| {} | {} launches, {} wrong; plain read {:.2f} us | | | | |\n", what_of(c.what),
                         c.rows.size(), wrong, c.read.median);
   }
-  if (r.attention.empty()) return text + prefill_markdown(r);
+  if (r.attention.empty()) return text + prefill_markdown(r) + small_markdown(r);
   text +=
       "\n| decode, bf16 | kernel | segment | us (low–high) | of the read ceiling | of a plain read "
       "|\n|---|---|---|---|---|---|\n";
@@ -119,7 +155,7 @@ std::string tune_record_markdown(const TuneRecord& r) {
                           100 * c.read.median / row.time.median);
     }
   }
-  return text + prefill_markdown(r);
+  return text + prefill_markdown(r) + small_markdown(r);
 }
 
 std::string tune_record_json(const TuneRecord& r) {
@@ -188,7 +224,8 @@ std::string tune_record_json(const TuneRecord& r) {
               {"cublas_tflops", m.cublas_tflops},
               {"cases", std::move(cases)},
               {"attention", std::move(attention)},
-              {"attention_prefill", prefill_json(r)}}
+              {"attention_prefill", prefill_json(r)},
+              {"small", small_json(r)}}
       .dump(1);
 }
 

@@ -112,14 +112,14 @@ Result<bench::KernelBenchOptions> options_of(const BenchFlags& flags) {
     options.forced = static_cast<int>(*arm);
   }
   for (const std::string& text : flags.cases) {
-    if (text != "attention") {
+    if (text != "attention" && text != "small") {
       GALVANI_TRY_VOID(add_cases(text, options.cases));
       continue;
     }
-    if (!flags.tune) return fail(ErrorCode::kInvalidArgument, "--case attention is of --tune; add it");
+    if (!flags.tune) return fail(ErrorCode::kInvalidArgument, "--case {} is of --tune; add it", text);
     if (options.arithmetic != kernels::Arithmetic::kBF16)
-      return fail(ErrorCode::kInvalidArgument, "--case attention is timed in bf16; leave --act out");
-    options.attention = true;
+      return fail(ErrorCode::kInvalidArgument, "--case {} is timed in bf16; leave --act out", text);
+    (text == "small" ? options.small : options.attention) = true;
   }
   return options;
 }
@@ -155,6 +155,10 @@ int run_tune(const BenchFlags& flags, const bench::KernelBenchOptions& options) 
   for (const bench::AttentionTuneCase& c : record->attention)
     for (const bench::AttentionTuneRow& row : c.rows)
       if (!row.failure.empty()) return kNo;
+  for (const bench::AttentionPrefillCase& c : record->prefill)
+    if (!c.failure.empty()) return kNo;
+  for (const bench::SmallCase& c : record->small)
+    if (!c.failure.empty()) return kNo;
   return kYes;
 }
 
@@ -228,9 +232,9 @@ void add_bench(CLI::App& app, Action& action) {
   flags->of_kernels = {
       verb->add_flag("--tune", flags->tune,
                      "of --kernels: every launch that could run each case, checked and timed (minutes)"),
-      verb->add_option(
-              "--case", flags->cases,
-              "of --kernels: NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8; with --tune also attention (may repeat)")
+      verb->add_option("--case", flags->cases,
+                       "of --kernels: NxK:BITSgGROUP:TOKENS, e.g. 28672x8192:4g64:1,8; with --tune also attention and "
+                       "small, what lies between products (may repeat)")
           ->allow_extra_args(false),
       verb->add_option("--gpu", flags->device, "of --kernels: which GPU")->check(CLI::Range(0, 63)),
       verb->add_flag("--no-cublas", flags->no_cublas, "of --kernels: leave cuBLAS out"),

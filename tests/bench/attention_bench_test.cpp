@@ -79,6 +79,24 @@ TEST_F(CudaSmallAttentionBench, DecodeIsComparedThenTimed) {
   EXPECT_EQ(chosen, 1);
 }
 
+TEST_F(CudaSmallAttentionBench, OperationsBetweenProductsAreComparedThenTimed) {
+  std::set<std::string> names;
+  for (SmallCase c : small_tune_cases()) {
+    const bool draws = c.operation == SmallCase::Operation::kGreedy || c.operation == SmallCase::Operation::kTopKTopP;
+    c.rows = draws ? std::min(c.rows, 2) : std::min(c.rows, 130);  // 130: the form for many rows of rope and append
+    const Status done = tune_small(*session, c);
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+    EXPECT_EQ(c.failure, "") << small_name(c);
+    EXPECT_LE(c.worst, 1) << small_name(c);
+    const bool exact = draws || c.operation == SmallCase::Operation::kEmbed;
+    EXPECT_TRUE(exact || c.worst > 0) << small_name(c) << ": nothing was compared";
+    EXPECT_GT(c.time.median, 0) << small_name(c);
+    EXPECT_GT(c.bytes, 0);
+    names.insert(small_name(c));
+  }
+  EXPECT_EQ(names.size(), 14u);
+}
+
 TEST(AttentionBench, GoalsAreAmongTheCases) {
   // 50 MB of keys and values and more; 8,192 tokens at heads of 128 and 256.
   bool at_the_goals_edge = false;

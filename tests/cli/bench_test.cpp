@@ -45,6 +45,9 @@ TEST(Bench, BadCasesAreUsageErrorsThatSayWhatIsAllowed) {
             std::string::npos);
   EXPECT_EQ(run({"bench", "--kernels", "--act", "f32"}).code, 2);
   expect_error(2, {"bench", "--kernels", "--case", "attention"}, {"--case attention is of --tune"});
+  expect_error(2, {"bench", "--kernels", "--case", "small"}, {"--case small is of --tune"});
+  expect_error(2, {"bench", "--kernels", "--tune", "--case", "small", "--act", "f16"},
+               {"--case small is timed in bf16"});
   expect_error(2, {"bench", "--kernels", "--tune", "--act", "f16", "--case", "attention"}, {"timed in bf16"});
   EXPECT_EQ(run({"bench"}).code, 2);
 }
