@@ -154,9 +154,13 @@ __device__ __forceinline__ void scan(const SampleArgs& args) {
   if (threadIdx.x == 0) args.parts[r * static_cast<long long>(gridDim.x) + blockIdx.x] = own;
 }
 
+constexpr int kCandidates = 1024;  ///< most that a filter's set is looked for among in shared memory
+
 struct PickShared {
   unsigned counts[kBins];
   Mass masses[kBins];
+  float value[kCandidates];  ///< of gather(), in the order of ids
+  int id[kCandidates], found_count;
   Mass warps[32];
   int found_bin, found_id, top_count;
   Mass found_above;
@@ -222,6 +226,76 @@ __device__ __forceinline__ void walk_bins(const T* bins, PickShared& shared, con
   __syncthreads();
 }
 
+/// f(value, i) of the row's first n logits, four of them under way at a time.
+template <typename F>
+__device__ __forceinline__ void for_all(const float* x, int n, const F& f) {
+  constexpr int kAhead = 4;
+  for (int base = threadIdx.x; base < n; base += kAhead * kThreads) {
+    float value[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) value[j] = base + j * kThreads < n ? x[base + j * kThreads] : lowest();
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j)
+      if (base + j * kThreads < n) f(value[j], base + j * kThreads);
+  }
+}
+
+/// The distance to the peak in equal pieces, over which logits spread evenly; a larger logit is in no lower piece. The
+/// last one, 0, has all that are further away than 31 temperatures.
+__device__ __forceinline__ int piece_of(const Weigher& weigher, float value) {
+  const float pieces = (weigher.peak - value) / weigher.temperature * 66.0f;
+  return kBins - 1 - static_cast<int>(fminf(pieces, kBins - 1.0f));  // −infinity's distance is no int
+}
+
+/// Whether all of the `count` largest (or, where that is 0, of the smallest prefix with a share of `top_p` of all mass)
+/// are among kCandidates at most: these are in shared.value and shared.id then, in the order of ids, and found_count
+/// says how many. total: all mass, where it was asked for.
+// Inlined twice it would spill.
+static __device__ __noinline__ bool gather(const float* x, int n, const Weigher& weigher, unsigned count, float top_p,
+                                           Mass& total, PickShared& shared) {
+  const bool by_count = count > 0;
+  for (int i = threadIdx.x; i < kBins; i += kThreads) shared.counts[i] = 0, shared.masses[i] = 0;
+  __syncthreads();
+  for_all(x, n, [&](float value, int) {
+    const int piece = piece_of(weigher, value);
+    if (piece > 0) atomicAdd(&shared.counts[piece], 1u);  // a set that needs piece 0 is not gathered
+    if (by_count) return;
+    if (const Mass mass = weigher.mass(value); mass != 0) atomicAdd(&shared.masses[piece], mass);
+  });
+  __syncthreads();
+  if (by_count) {
+    walk_bins(shared.counts, shared, [&](Mass sum) { return sum >= count; });
+  } else {
+    total = sum_all(kBins, shared, [&](int i) { return shared.masses[i]; });
+    const double target = static_cast<double>(top_p) * static_cast<double>(total);
+    walk_bins(shared.masses, shared, [&](Mass sum) { return static_cast<double>(sum) >= target; });
+  }
+  const int lowest_piece = shared.found_bin;
+  if (lowest_piece <= 0) return false;
+  const auto all = static_cast<int>(
+      sum_all(kBins, shared, [&](int i) { return i >= lowest_piece ? Mass{shared.counts[i]} : Mass{0}; }));
+  if (all > kCandidates) return false;
+  if (threadIdx.x == 0) shared.found_count = 0;
+  __syncthreads();
+  // As they come, into the places of the bins, which have been read; then each to its rank.
+  auto* const loose_value = reinterpret_cast<float*>(shared.masses);
+  auto* const loose_id = reinterpret_cast<int*>(shared.counts);
+  for_all(x, n, [&](float value, int i) {
+    if (piece_of(weigher, value) < lowest_piece) return;
+    const int at = atomicAdd(&shared.found_count, 1);
+    loose_value[at] = value, loose_id[at] = i;
+  });
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) < all) {
+    const int own = loose_id[threadIdx.x];
+    int rank = 0;
+    for (int j = 0; j < all; ++j) rank += loose_id[j] < own;
+    shared.value[rank] = loose_value[threadIdx.x], shared.id[rank] = own;
+  }
+  __syncthreads();
+  return true;
+}
+
 /// The `count` largest (all of them when there are fewer), as a set; −infinity is in no set.
 __device__ __forceinline__ Cut largest(const float* x, int n, unsigned count, PickShared& shared) {
   Cut cut;
@@ -267,11 +341,8 @@ __device__ __forceinline__ Cut by_mass(const float* x, int n, const Weigher& wei
   unsigned prefix = 0;
   Mass above = 0;
   int piece = -1;
-  // Level 0 cuts the distance to the peak into equal pieces, over which logits spread evenly (64-bit sums in shared
-  // memory are slow where many threads meet); the other levels split one piece by key.
-  const auto piece_of = [&](float value) {
-    return kBins - 1 - min(kBins - 1, static_cast<int>((weigher.peak - value) / weigher.temperature * 66.0f));
-  };
+  // Level 0 is over pieces (64-bit sums in shared memory are slow where many threads meet); the other levels split one
+  // piece by key.
   for (int level = 0; level < 4; ++level) {
     const int bits = level < 3 ? 11 : 10, shift = level == 1 ? 21 : level == 2 ? 10 : 0;
     for (int i = threadIdx.x; i < kBins; i += kThreads) shared.counts[i] = 0, shared.masses[i] = 0;
@@ -280,7 +351,7 @@ __device__ __forceinline__ Cut by_mass(const float* x, int n, const Weigher& wei
       const float value = x[i];
       const Mass mass = weigher.mass(value);
       if (mass == 0) continue;  // no set needs it
-      const int own = piece_of(value);
+      const int own = piece_of(weigher, value);
       const unsigned key = key_of(value);
       if (level > 0 && (own != piece || (level > 1 && key >> (shift + bits) != prefix))) continue;
       const unsigned bin = level == 0 ? static_cast<unsigned>(own) : key >> shift & ((1u << bits) - 1);
@@ -358,39 +429,53 @@ __device__ __forceinline__ bool inside(const Cut& cut, float x, int id) {
   return x != lowest() && (key > cut.key || (key == cut.key && id <= cut.tie_id));
 }
 
-/// Draws from the whole block's row; the same in all threads.
-__device__ __forceinline__ int draw(const float* x, const SampleRow& row, float peak, int arg, PickShared& shared) {
-  const Weigher weigher{peak, row.temperature};
-  const int n = row.valid;
+/// Draws from x[0, n), the whole row or what gather() left of it, whose mass is `total` unless that is 0; −1 when no
+/// draw is possible. The same in all threads.
+__device__ __forceinline__ int draw_from(const float* x, int n, const SampleRow& row, const Weigher& weigher,
+                                         Mass total_mass, PickShared& shared) {
   Cut cut;
-  const bool top_k = row.top_k > 0 && row.top_k < n;
-  if (top_k) cut = largest(x, n, static_cast<unsigned>(row.top_k), shared);
+  if (row.top_k > 0 && row.top_k < n) cut = largest(x, n, static_cast<unsigned>(row.top_k), shared);
   if (row.top_p < 1.0f) {
-    const double total = static_cast<double>(mass_of(x, n, weigher, cut, shared));
+    const Mass mass = total_mass != 0 ? total_mass : mass_of(x, n, weigher, cut, shared);
+    const double total = static_cast<double>(mass);
     const Cut narrow = by_mass(x, n, weigher, static_cast<double>(row.top_p) * total, shared);
     if (narrow.key > cut.key || (narrow.key == cut.key && narrow.ties < cut.ties)) cut = narrow;
   }
   settle_ties(x, n, cut, shared);
-  const int id = find_in_order(n, true, row.uniform, 0, shared, [&](int i) -> Mass {
+  return find_in_order(n, true, row.uniform, 0, shared, [&](int i) -> Mass {
     const float value = x[i];
     if (!inside(cut, value, i)) return 0;
     const float weight = weigher.weight(value);
     return weight < row.min_p ? 0 : __float2ull_rn(weight * 17592186044416.0f);
   });
-  return id < 0 ? arg : id;
 }
 
-/// The most likely valid ids with their log-probabilities, in order.
-__device__ __forceinline__ void report_top(const float* raw, const SampleRow& row, double normaliser,
+/// Draws from the whole block's row; the same in all threads.
+__device__ __forceinline__ int draw(const float* x, const SampleRow& row, float peak, int arg, PickShared& shared) {
+  const Weigher weigher{peak, row.temperature};
+  const unsigned count = row.top_k > 0 && row.top_k < row.valid ? static_cast<unsigned>(row.top_k) : 0;
+  Mass total = 0;
+  const bool few = (count > 0 || row.top_p < 1.0f) && gather(x, row.valid, weigher, count, row.top_p, total, shared);
+  const int id = draw_from(few ? shared.value : x, few ? shared.found_count : row.valid, row, weigher, total, shared);
+  return id < 0 ? arg : few ? shared.id[id] : id;
+}
+
+/// The most likely valid ids with their log-probabilities, in order. peak: at least the largest of all logits.
+__device__ __forceinline__ void report_top(const float* raw, const SampleRow& row, float peak, double normaliser,
                                            SampleResult& result, PickShared& shared) {
-  Cut cut = largest(raw, row.valid, static_cast<unsigned>(row.top_logprobs), shared);
-  settle_ties(raw, row.valid, cut, shared);
+  Mass unused = 0;
+  const auto wanted = static_cast<unsigned>(row.top_logprobs);
+  const bool few = gather(raw, row.valid, {peak, 1.0f}, wanted, 1.0f, unused, shared);
+  const float* x = few ? shared.value : raw;
+  const int n = few ? shared.found_count : row.valid;
+  Cut cut = largest(x, n, wanted, shared);
+  settle_ties(x, n, cut, shared);
   if (threadIdx.x == 0) shared.top_count = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < row.valid; i += kThreads) {
-    if (!inside(cut, raw[i], i)) continue;
+  for (int i = threadIdx.x; i < n; i += kThreads) {
+    if (!inside(cut, x[i], i)) continue;
     const int at = atomicAdd(&shared.top_count, 1);
-    if (at < kSampleTop) shared.top_id[at] = i, shared.top_value[at] = raw[i];
+    if (at < kSampleTop) shared.top_id[at] = few ? shared.id[i] : i, shared.top_value[at] = x[i];
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -464,7 +549,7 @@ __device__ __forceinline__ void pick(const SampleArgs& args, int parts) {
   }
   if (fault != SampleFault::kNone) return;
   const int id = row.greedy != 0 ? all.arg : draw(x, row, all.peak, all.arg, shared);
-  if (row.top_logprobs > 0) report_top(raw, row, normaliser, result, shared);
+  if (row.top_logprobs > 0) report_top(raw, row, all.raw_peak, normaliser, result, shared);
   if (threadIdx.x != 0) return;
   result.id = id;
   if (row.logprobs != 0) result.logprob = static_cast<float>(raw[id] - normaliser);
