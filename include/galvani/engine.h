@@ -32,6 +32,9 @@ struct LoadOptions {
   /// A GPU: MiB that a matrix may take in 16 bits where products of many tokens are fastest through cuBLASLt (the
   /// expand arm, on parts before 9.0); 0 forbids it.
   int64_t expand_mib = 512;
+  /// A GPU: keys up to which a decode step of one token may be one kernel; beyond them it is a launch an operation,
+  /// whose attention is faster there. Below 0: as planned, where a layer's keys and values pass 64 MiB.
+  int64_t one_kernel_keys = -1;
   bool cuda_sync = false;                                 ///< wait after each GPU launch: an error names its kernel
   std::vector<std::pair<std::string, std::string>> arms;  ///< forced arms, e.g. {"qmatmul", "rows"}
   std::function<void(double)> progress;                   ///< share of the load done, 0…1

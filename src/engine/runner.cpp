@@ -121,7 +121,8 @@ Result<std::unique_ptr<exec::Ops>> make_ops(const LoadOptions& options, Arithmet
   return exec::create_cuda_ops(ops_options(options, arithmetic), {.device = gpu,
                                                                   .trace_plan = options.trace_plan,
                                                                   .sync_every_launch = options.cuda_sync,
-                                                                  .weight_bytes = weight_bytes});
+                                                                  .weight_bytes = weight_bytes,
+                                                                  .one_kernel_keys = options.one_kernel_keys});
 }
 
 }  // namespace

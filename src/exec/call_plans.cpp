@@ -174,7 +174,7 @@ const char* append_phase(kernels::StepProgram& program, const Call& call, const 
     qkv.kv.kv_heads = call.kv_heads, qkv.kv.k_dim = call.k_dim, qkv.kv.v_dim = call.v_dim;
     qkv.type = store_type(choice.kv);
     if (call.rope_pairs > 0) qkv.rope = &kTable, qkv.rope_pairs = call.rope_pairs;
-    return program.attention({.qkv = qkv, .score = {}});
+    return program.attention({.qkv = qkv, .score = {.scale = 1, .softcap = 0, .window = call.window}});
   }
   if (call.kind != Call::Kind::kProduct) return "an operation besides products and attention";
   const Stretch stretch = stretch_of(call, 0);

@@ -29,7 +29,8 @@ CudaOps::CudaOps(const OpsOptions& options, std::shared_ptr<cuda::CudaDevice> de
 
 CudaOps::~CudaOps() { (void)stream_.synchronize(); }
 
-Status CudaOps::initialise(int64_t expected_weights) {
+Status CudaOps::initialise(int64_t expected_weights, int64_t one_kernel_keys) {
+  one_kernel_keys_ = one_kernel_keys;
   GALVANI_TRY(choice_, gpu_choice(device_->caps(), device_->name(), options_, DType::kBF16));
   if (options_.count_activations) {
     GALVANI_TRY(device_counters_,
@@ -185,6 +186,7 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
             static_cast<int64_t>(batch.logit_rows.size()) == n && !batch.tap_hidden &&
             !options_.count_activations;  // rows that a graph pads would be counted
   rows_ = decode_ ? int64_t{1} << graph_index(n) : n;
+  long_ = decode_ && n == 1 && one_kernel_ && one_kernel_->on && batch.positions[0] >= one_kernel_->most_keys;
   if (step_status_) {
     if (Status done = begin_tables(batch, state); !done) step_status_ = std::move(done);
   }
@@ -197,12 +199,14 @@ void CudaOps::begin_step(const Batch& batch, State& state) {
   begin_one_kernel();
 }
 
+CudaOps::DecodeGraph& CudaOps::decode_graph() { return long_ ? graphs_.back() : graphs_[graph_index(rows_)]; }
+
 Status CudaOps::start_decode(const Batch& batch) {
   if (stepping() && !one_kernel_->decided) {
     mode_ = StepMode::kLook;
     return {};
   }
-  const DecodeGraph& graph = graphs_[graph_index(rows_)];
+  const DecodeGraph& graph = decode_graph();
   if (graph.exec) {
     mode_ = StepMode::kReplay;
     // What the model still has to say of this step takes the host as long as some kernels: it does so while they run.
@@ -223,7 +227,7 @@ Status CudaOps::start_decode(const Batch& batch) {
 }
 
 Status CudaOps::replay() {
-  DecodeGraph& graph = graphs_[graph_index(rows_)];
+  DecodeGraph& graph = decode_graph();
   replayed_ = true;
   ++graph.info.replays;
   GALVANI_TRY_VOID(graph.exec->launch(stream_));
@@ -295,7 +299,7 @@ Status CudaOps::finish_step() {
     if (!captured && step_status_) step_status_ = tl::unexpected<Error>(std::move(captured).error());
     if (step_status_) {
       GALVANI_TRY_VOID(upload_phases());
-      DecodeGraph& graph = graphs_[graph_index(rows_)];
+      DecodeGraph& graph = decode_graph();
       GALVANI_TRY(const size_t nodes, captured->node_count());
       GALVANI_TRY(cuda::GraphExec exec, captured->instantiate());
       graph.exec.emplace(std::move(exec));
@@ -312,7 +316,7 @@ Status CudaOps::finish_step() {
   } else if (mode_ == StepMode::kReplay) {
     if (!replayed_) step_status_ = replay();
   } else if (decode_) {
-    graphs_[graph_index(rows_)].warm = true;
+    decode_graph().warm = true;
   }
   mode_ = StepMode::kEager;
   if (options_.count_activations && step_status_) step_status_ = collect_counts();
@@ -384,7 +388,7 @@ Result<std::unique_ptr<Ops>> create_cuda_ops(const OpsOptions& options, const Cu
   GALVANI_TRY(auto device, cuda::CudaDevice::open(gpu.device, device_options));
   GALVANI_TRY(auto stream, cuda::Stream::create(*device));
   auto ops = std::make_unique<CudaOps>(options, std::move(device), std::move(stream));
-  GALVANI_TRY_VOID(ops->initialise(gpu.weight_bytes));
+  GALVANI_TRY_VOID(ops->initialise(gpu.weight_bytes, gpu.one_kernel_keys));
   return std::unique_ptr<Ops>(std::move(ops));
 }
 

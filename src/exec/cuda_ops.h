@@ -13,6 +13,7 @@ struct CudaOpsOptions {
   bool trace_plan = false;         ///< log which kernel each operation takes, and why
   bool sync_every_launch = false;  ///< an error names its kernel
   int64_t weight_bytes = 0;        ///< that will be uploaded, taken in one piece; 0: unknown
+  int64_t one_kernel_keys = -1;    ///< of a step of one token in one kernel, at most; below 0: as planned
 };
 
 /// Opens the GPU. Errors: no CUDA in this build, no driver, no such device, nothing in the binary runs there (in

@@ -36,7 +36,8 @@ class CudaOps final : public Ops {
   CudaOps(const OpsOptions& options, std::shared_ptr<cuda::CudaDevice> device, cuda::Stream stream);
   ~CudaOps() override;
   /// `expected_weights`: bytes that loading will ask for, 0 when unknown.
-  Status initialise(int64_t expected_weights);
+  /// one_kernel_keys: CudaOpsOptions.
+  Status initialise(int64_t expected_weights, int64_t one_kernel_keys);
 
   std::string device() const override { return fmt::format("cuda:{}", device_->index()); }
   const OpsOptions& options() const override { return options_; }
@@ -120,7 +121,8 @@ class CudaOps final : public Ops {
     std::vector<kernels::StepPhase> launched;  // in this step, or the graph that is being captured
     const char* refusal = nullptr;             // of a call inside a layer
     bool decided = false, on = false;
-    std::vector<bool> taken;  // of the captured calls that were asked; a replay asks again
+    int64_t most_keys = INT64_MAX;  // a step of more is a launch an operation
+    std::vector<bool> taken;        // of the captured calls that were asked; a replay asks again
     size_t asked = 0;
     cuda::DeviceBuffer phases, counters, scratch;  // counters: of attention
     std::optional<kernels::QkvArgs> qkv;           // from attention_inputs() to attention()
@@ -186,7 +188,7 @@ class CudaOps final : public Ops {
 
   // One kernel for a step (cuda_ops_step.cpp).
   Status prepare_one_kernel();
-  bool stepping() const { return one_kernel_ && decode_ && rows_ == 1; }
+  bool stepping() const { return one_kernel_ && decode_ && rows_ == 1 && !long_; }
   /// Whether the call became a phase; `append` gives null or why it cannot. In a step that is only looked at never.
   template <typename Append>
   bool step_takes(const Append& append);
@@ -211,6 +213,7 @@ class CudaOps final : public Ops {
   Status decode_tables(const Batch& batch);
   /// Brings the decode tables up: now, or as the first node of the graph being captured; a graph that is there is
   /// launched, which does both.
+  DecodeGraph& decode_graph();  ///< of this step
   Status start_decode(const Batch& batch);
   /// Launches the graph of this step's size.
   Status replay();
@@ -256,6 +259,7 @@ class CudaOps final : public Ops {
   StepMode mode_ = StepMode::kEager;
   bool decode_ = false;
   bool replayed_ = false;  // this step's graph has been launched
+  bool long_ = false;      // one row of more keys than one kernel should take
   int64_t rows_ = 0;       // of every activation: those of the batch, or the graph's size
   int layer_ = -1;
   DeviceArena step_arena_, layer_arenas_[2];
@@ -275,12 +279,13 @@ class CudaOps final : public Ops {
   std::vector<Schedule> schedules_;
   std::vector<Tiles> tiles_;
 
-  std::array<DecodeGraph, 7> graphs_;  // 1, 2, 4, …, 64 rows
+  std::array<DecodeGraph, 8> graphs_;  // 1, 2, 4, …, 64 rows, and one row where long_
   std::vector<const void*> graph_pages_;
   std::chrono::steady_clock::time_point capture_start_;
   double graph_ms_ = 0;  // from the start of captures until they could be replayed
 
   std::optional<OneKernel> one_kernel_;
+  int64_t one_kernel_keys_ = -1;
   bool looked_ = false;
 
   kernels::CudaSampler sampler_;

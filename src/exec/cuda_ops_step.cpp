@@ -95,7 +95,9 @@ bool CudaOps::step_qkv(const Act& x, const std::optional<Norm>& norm, const Atte
   const kernels::QkvArgs args = qkv_args(qkv, {}, layer);
   const bool taken = step_product(x, norm, layer.qkv, {.y = qkv.data, .output = kernels::StepOutput::kStore});
   if (mode_ == StepMode::kLook)
-    step_takes([&](kernels::StepProgram& program) { return program.attention({.qkv = args, .score = {}}); });
+    step_takes([&](kernels::StepProgram& program) {
+      return program.attention({.qkv = args, .score = {layer.scale, layer.softcap, layer.window}});
+    });
   if (taken) one.qkv = args;
   return taken;
 }
@@ -145,6 +147,8 @@ Status CudaOps::end_one_kernel() {
     GALVANI_TRY(one.scratch, cuda::DeviceBuffer::allocate(*device_, one.program.scratch_bytes(), "scratch of a step"));
     one.program.use(one.scratch.data(), one.scratch.size());
     one.on = true;
+    if (choice_.step == StepArm::kAuto)
+      one.most_keys = one_kernel_keys_ < 0 ? one.program.most_keys() : one_kernel_keys_;
   }
   one.decided = looked_ = true;  // not after an error: the next step is looked at again
   one.program.clear();

@@ -357,6 +357,47 @@ TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
   std::filesystem::remove_all(folder);
 }
 
+// A sequence that grows past what one kernel should take goes on as a launch an operation: the same logits as launches
+// within rounding, before and after; a graph for each.
+TEST_F(CudaSteps, OneKernelEndsWhereLaunchesAreFaster) {
+  if (!one_kernel_fits()) GTEST_SKIP() << "too many blocks for the emulated GPU; GALVANI_EMULATED_SMS=5 makes it small";
+  const auto device = cuda::CudaDevice::open(0);
+  ASSERT_TRUE(device.has_value());
+  if (!(*device)->caps().has(Feature::kBulkCopy)) GTEST_SKIP() << "no bulk copies here";
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("galvani_long_{}", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128, "vocab_size": 512,
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 1024, "torch_dtype": "bfloat16"})";
+  constexpr size_t kPrompt = 20, kSteps = 12;
+  std::mt19937 random(11);
+  std::vector<int32_t> ids(kPrompt + kSteps);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 512);
+  const auto logits_of = [&](LoadOptions options, uint64_t one_kernel_steps, size_t graphs) {
+    const auto runner = load_on("synthetic:4:" + folder.string(), "cuda", std::move(options));
+    EXPECT_NE(runner, nullptr);
+    if (runner == nullptr) return std::vector<float>{};
+    std::vector<float> found = step_logits(*runner, ids, kPrompt);
+    // The device counts for all runners: this one's are in its graphs.
+    uint64_t steps = 0;
+    for (const exec::GraphInfo& graph : runner->ops().graphs())
+      for (const auto& [name, count] : graph.kernels)
+        if (name.starts_with("decode_step")) steps += static_cast<uint64_t>(graph.replays);
+    EXPECT_EQ(steps, one_kernel_steps);
+    EXPECT_EQ(runner->ops().graphs().size(), graphs);
+    return found;
+  };
+  // Of the steps at 21, 22, … keys the first is only looked at and the second captured, which replays it.
+  const auto launches = logits_of({.arms = {{"step", "launches"}}}, 0, 1);
+  const auto both = logits_of({.one_kernel_keys = 25}, 4, 2);
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(both.size(), launches.size());
+  const double size = rms_error(launches, std::vector<float>(launches.size(), 0.0f));
+  EXPECT_GT(size, 0.1);
+  EXPECT_LT(rms_error(both, launches), 0.03 * size);
+}
+
 constexpr const char* kLlama = R"("architectures": ["LlamaForCausalLM"], "model_type": "llama",)";
 constexpr const char* kQwen3 = R"("architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",)";
 constexpr const char* kQwen2 = R"("architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",)";

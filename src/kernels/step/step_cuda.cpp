@@ -128,6 +128,8 @@ const char* StepProgram::attention(const StepAttention& attention) {
   phase.attention.asked = asked ? 1 : 0;
   if (const char* reason = append(needs, phase)) return reason;
   end_epoch(phases_.back());
+  if (attention.score.window == 0)
+    key_bytes_ = std::max<int64_t>(key_bytes_, int64_t{kv.kv_heads} * (kv.k_dim + kv.v_dim) * store_bytes(type));
   if (asked) phases_[phases_.size() - 2].attention = phase.attention;
   return nullptr;
 }
@@ -136,6 +138,7 @@ void StepProgram::clear() {
   phases_.clear();
   needs_ = {};
   bits_ = 0;
+  key_bytes_ = 0;
   position_ = sequence_ = nullptr;
   relay_used_ = epoch_ = 0;
 }
@@ -154,8 +157,9 @@ const char* StepProgram::refusal() const {
 std::string StepProgram::text() const {
   const StepLayout l = layout();
   const char* name = step_kernel_name(bits_, arithmetic_);
-  return fmt::format("kernel={} {} phases, blocks={} stages={} smem={}", name == nullptr ? "none" : name,
-                     phases_.size(), caps_.sms, l.args.stages, l.smem);
+  return fmt::format("kernel={} {} phases, blocks={} stages={} smem={}{}", name == nullptr ? "none" : name,
+                     phases_.size(), caps_.sms, l.args.stages, l.smem,
+                     key_bytes_ > 0 ? fmt::format(" keys<={}", most_keys()) : "");
 }
 
 Status StepProgram::launch(cuda::Stream& stream, const void* device_phases) const {

@@ -32,7 +32,9 @@ class StepProgram {
   /// Floats of StepAttention::part_out for one token, most that any context needs; 2 / v_dim of it for part_stat.
   int64_t part_floats(int heads, int kv_heads, int v_dim) const;
 
-  /// "kernel=decode_step_q4_bf16_sm90 161 phases, blocks=132 stages=4 smem=205952".
+  /// Keys up to which this is what a step should be: step_most_keys of its attention.
+  int64_t most_keys() const { return step_most_keys(key_bytes_); }
+  /// "kernel=decode_step_q4_bf16_sm90 161 phases, blocks=132 stages=4 smem=205952 keys<=16384".
   std::string text() const;
   /// Null, or why the phases together cannot be one launch.
   const char* refusal() const;
@@ -60,6 +62,7 @@ class StepProgram {
   DeviceCaps caps_;
   Arithmetic arithmetic_;
   int bits_ = 0;
+  int64_t key_bytes_ = 0;  ///< most of a layer without a window
   const int *position_ = nullptr, *sequence_ = nullptr;  ///< of the first attention phase
   StepNeeds needs_;
   unsigned char* scratch_ = nullptr;

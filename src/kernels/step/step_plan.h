@@ -1,6 +1,8 @@
 #pragma once
 /// How the phases of a decode step are shared out over blocks, and the shared memory of one. Pure functions of the part
 /// and the shapes; no CUDA include.
+#include <cstdint>
+
 #include "kernels/step/step_cuda_args.h"
 
 namespace galvani::kernels {
@@ -16,6 +18,13 @@ struct StepNeeds {
 };
 
 constexpr int step_max(int a, int b) { return a > b ? a : b; }
+
+/// A layer's keys and values up to which a step in one kernel is no slower than a launch an operation, whose attention
+/// has more of them under way: Llama 3.1 8B on an H200, README.md.
+constexpr int64_t kStepMostKvBytes = int64_t{64} << 20;
+/// Keys of a step that is one kernel, at most. key_bytes: a position's keys and values in the widest layer that sees
+/// all positions; 0: no layer does, and every step is short.
+constexpr int64_t step_most_keys(int64_t key_bytes) { return key_bytes > 0 ? kStepMostKvBytes / key_bytes : INT64_MAX; }
 
 /// Fills what follows from n, k, units, unit_bytes and whether gate and up are paired.
 constexpr void step_share(StepProduct& p, int blocks, bool paired) {
