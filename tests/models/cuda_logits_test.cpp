@@ -381,7 +381,7 @@ TEST_F(CudaSteps, OneKernelEndsWhereLaunchesAreFaster) {
     std::vector<float> found = step_logits(*runner, ids, kPrompt);
     // The device counts for all runners: this one's are in its graphs.
     uint64_t steps = 0;
-    for (const exec::GraphInfo& graph : runner->ops().graphs())
+    for (const auto& graph : runner->ops().graphs())
       for (const auto& [name, count] : graph.kernels)
         if (name.starts_with("decode_step")) steps += static_cast<uint64_t>(graph.replays);
     EXPECT_EQ(steps, one_kernel_steps);
