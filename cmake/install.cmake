@@ -33,6 +33,9 @@ install(FILES ${CMAKE_BINARY_DIR}/galvani-config.cmake ${CMAKE_BINARY_DIR}/galva
 if(EXISTS ${PROJECT_SOURCE_DIR}/LICENSE)
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endif()
+# A CUDA build finds cuBLASLt where it was linked, e.g. in the toolkit that scripts/cuda-13.0 fetched.
+set_target_properties(galvani_shared PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 if(TARGET galvani_cli)
+  set_target_properties(galvani_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS galvani_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -180,9 +180,15 @@ Result<DeviceTarget> find_device_target(const std::string& device) {
         device, like.empty() ? "" : " (like it: " + like + ")", known_part_keys());
   }
   const auto gpu_here = cuda::CudaDevice::open(request->index);
-  if (!gpu_here)
-    return fail(gpu_here.error().code, "{}. A part need not be here to be asked about: --device takes {}",
-                gpu_here.error().message, known_part_keys());
+  if (!gpu_here) {
+    // Its advice, --device cpu, is for runs.
+    std::string why = gpu_here.error().message;
+    if (const size_t advice = why.find("; use --device cpu"); advice != std::string::npos) why.resize(advice);
+    return fail(gpu_here.error().code,
+                "{}. A part need not be here to be asked about: --device takes {}; without --device inspect is about "
+                "the CPU",
+                why, known_part_keys());
+  }
   const auto& gpu = *gpu_here;
   return DeviceTarget{
       fmt::format("cuda:{} ({}), in this build for {}", gpu->index(), gpu->name(), cuda_images_str(gpu->caps().images)),
@@ -199,7 +205,7 @@ void print_device_plans(const DeviceTarget& target, const models::Model& model, 
     put("  a decode step of one token: {}{}\n", step,
         step.starts_with("kernel=") ? " (what stands below for 1 token runs with --arm step=launches)" : "");
   }
-  const double step_bytes = static_cast<double>(ops.step_bytes());
+  const double step_bytes = static_cast<double>(exec::gpu_step_bytes(ops));
   if (target.caps.peak_gbps > 0)
     put("  a step of one sequence reads {:.1f} MB of weights: at most {:.0f} tokens/s at the datasheet's {:.0f} GB/s "
         "(a limit, not a prediction)\n",

@@ -93,6 +93,25 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
+/// Whether `text` is a driver's name of the part: `word` and nothing beside it but brand, memory and socket, as in
+/// "NVIDIA A100-SXM4-80GB" and "NVIDIA H100 80GB HBM3". "RTX 3090 Ti" is another part than "3090".
+bool is_driver_name(std::string_view text, std::string_view word) {
+  if (!has_word(text, word)) return false;
+  std::string rest(text);
+  rest.replace(rest.find(word), word.size(), " ");
+  std::replace(rest.begin(), rest.end(), '-', ' ');
+  for (size_t at = 0; at < rest.size();) {
+    const size_t end = std::min(rest.find(' ', at), rest.size());
+    const std::string token = rest.substr(at, end - at);
+    at = end + 1;
+    const bool brand = token.empty() || token == "NVIDIA" || token == "Tesla" || token == "GeForce" || token == "RTX";
+    const bool rest_of_it = token.ends_with("GB") || token.starts_with("HBM") || token.starts_with("SXM") ||
+                            token == "PCIe" || token == "PCIE";
+    if (!brand && !rest_of_it) return false;
+  }
+  return true;
+}
+
 /// Insertions, removals and exchanges that make `b` of `a` (Levenshtein).
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -142,7 +161,15 @@ const Part* find_part(std::string_view name) {
   };
   if (const Part* part = find(kind)) return part;
   if (const Part* part = find([](const Part& p) { return std::string_view(p.name); })) return part;
-  return find([](const Part& p) { return without_size(p.name); });
+  if (const Part* part = find([](const Part& p) { return without_size(p.name); })) return part;
+  // As nvidia-smi prints it; of parts that share it the one whose memory is named.
+  const Part* best = nullptr;
+  for (const Part& part : kParts) {
+    if (part.runtime_name == nullptr || !is_driver_name(name, part.runtime_name)) continue;
+    const std::string gigabytes = std::to_string(part.caps.memory_bytes / kGiB) + "GB";
+    if (best == nullptr || has_word(name, gigabytes)) best = &part;
+  }
+  return best;
 }
 
 const Part* part_of_device(std::string_view runtime_name, const DeviceCaps& caps) {

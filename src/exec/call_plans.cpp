@@ -50,8 +50,10 @@ kernels::QmatmulCudaProblem problem_of(const Call& call, const Stretch& stretch,
   return problem;
 }
 
-/// As CudaOps: cuBLASLt for weights of the activations' type, else the plain product.
+/// As CudaOps: cuBLASLt for weights of the activations' type, else the plain product. cuBLASLt chooses its algorithm by
+/// the number of rows, so it has no part in batch invariance.
 bool through_blas(const quant::MatrixSource& matrix, const GpuChoice& choice) {
+  if (choice.batch_invariant) return false;
   const DType type = choice.arithmetic == kernels::Arithmetic::kBF16 ? DType::kBF16 : DType::kF16;
   return matrix.kind() == quant::MatrixKind::kDense && matrix.dtype() == type;
 }
@@ -213,7 +215,10 @@ Result<GpuChoice> gpu_choice(const DeviceCaps& caps, const std::string& name, co
                 "--act f32: the GPU multiplies f16 and bf16; allowed: auto, f16, bf16 (or --device cpu)");
   if (options.arithmetic == kernels::Arithmetic::kBF16 && !caps.has(Feature::kBf16))
     return fail(ErrorCode::kUnsupported, "--act bf16: {} multiplies no bf16 (from 8.0 on); allowed: auto, f16", name);
-  GpuChoice choice{.arithmetic = options.arithmetic, .kv = kv, .expand_bytes = options.expand_mib << 20};
+  GpuChoice choice{.arithmetic = options.arithmetic,
+                   .kv = kv,
+                   .batch_invariant = options.batch_invariant,
+                   .expand_bytes = options.expand_mib << 20};
   // One arm whatever the number of rows: the one that takes any.
   if (options.batch_invariant) choice.forced_matmul = static_cast<int>(kernels::QmatmulCudaArm::kMma);
   for (const auto& [op, arm] : options.arms) GALVANI_TRY_VOID(choose_arm(choice, op, arm));

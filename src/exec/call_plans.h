@@ -21,6 +21,7 @@ struct GpuChoice {
   DType kv = DType::kBF16;
   int forced_matmul = -1;  ///< a QmatmulCudaArm
   bool arm_named = false;  ///< by --arm qmatmul, not by batch invariance
+  bool batch_invariant = false;
   kernels::AttentionCudaArm attention = kernels::AttentionCudaArm::kAuto;
   StepArm step = StepArm::kAuto;
   bool rows_only = false;                                ///< chunks are run row by row too: one arm whatever the batch

@@ -38,24 +38,24 @@ Status CpuOps::parse_arms() {
       const auto found = kernels::qmatmul_arm_from_name(arm);
       if (!found)
         return fail(ErrorCode::kInvalidArgument,
-                    "--arm qmatmul={}: there is no such arm; known: auto, ref, rows, panel", arm);
+                    "--arm qmatmul={}: the CPU has no such arm, but: auto, ref, rows, panel", arm);
       matmul_arm_ = *found;
     } else if (op == "attention") {
       const auto found = attention_arm_from_name(arm);
       if (!found)
         return fail(ErrorCode::kInvalidArgument,
-                    "--arm attention={}: there is no such arm; known: auto, ref, tiles, split", arm);
+                    "--arm attention={}: the CPU has no such arm, but: auto, ref, tiles, split", arm);
       attention_arm_ = *found;
     } else if (op == "gated_delta") {
       const auto found = kernels::gated_delta_arm_from_name(arm);
       if (!found)
         return fail(
             ErrorCode::kInvalidArgument,
-            "--arm gated_delta={}: there is no such arm; known: auto, ref, recurrent, chunk16, chunk32, chunk64", arm);
+            "--arm gated_delta={}: the CPU has no such arm, but: auto, ref, recurrent, chunk16, chunk32, chunk64", arm);
       delta_arm_ = *found;
     } else {
       return fail(ErrorCode::kInvalidArgument,
-                  "--arm {}={}: there is no such operation; known: qmatmul, attention, gated_delta", op, arm);
+                  "--arm {}={}: the CPU has no such operation, but: qmatmul, attention, gated_delta", op, arm);
     }
   }
   return {};

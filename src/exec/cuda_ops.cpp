@@ -130,12 +130,15 @@ void CudaOps::drop_graphs_unless(const State& state) {
 Status CudaOps::finish_loading() {
   loading_ = false;
   GALVANI_TRY_VOID(uploader_.finish());
-  int64_t largest = 0;
+  int64_t largest = 0, plain = 0;
   bool dense = false;
   for (const CudaLinear& linear : linears_)
     for (const CudaSegment& segment : linear.segments) {
       dense |= !segment.packed && segment.type == act_type_;
-      if (!segment.packed) continue;
+      if (!segment.packed) {
+        if (segment.type != act_type_ && segment.type != StoreType::kF32) plain += segment.rows * linear.cols * 2;
+        continue;
+      }
       kernels::QmatmulCudaProblem problem;
       problem.n = segment.rows, problem.k = linear.cols, problem.format = segment.packed->format;
       problem.kind = kernels::weight_kind_of(problem.format);
@@ -145,6 +148,16 @@ Status CudaOps::finish_loading() {
       problem.forced = choice_.forced_matmul, problem.workspace_bytes = choice_.expand_bytes;
       largest = std::max(largest, kernels::qmatmul_cuda_expands(device_->caps(), problem));
     }
+  if (plain > 0) {
+    const bool bf16 = act_type_ == StoreType::kBF16;
+    const char* const cure = bf16                                  ? "--act f16 is faster"
+                             : device_->caps().has(Feature::kBf16) ? "--act bf16 is faster"
+                                                                   : "f16 weights are faster on this part";
+    log_warn(
+        "{:.1f} MB of unquantized weights are {} and activations {}: their products take a plain kernel, which is "
+        "slow; {}",
+        static_cast<double>(plain) / 1e6, bf16 ? "f16" : "bf16", bf16 ? "bf16" : "f16", cure);
+  }
   GALVANI_TRY(qmatmul_, kernels::QmatmulCuda::create(
                             device_, {.forced = choice_.forced_matmul, .expand_bytes = largest, .crossovers = {}}));
   if (dense) {

@@ -132,15 +132,17 @@ bool CudaOps::multiply_onto(const Act& x, const CudaLinear& linear, Act& residua
   return true;
 }
 
-/// cuBLASLt where the weights have the activations' type, else the plain product.
+/// cuBLASLt where the weights have the activations' type, else the plain product: also under batch invariance, since
+/// cuBLASLt chooses its algorithm by the number of rows.
 Status CudaOps::multiply_dense(const CudaSegment& segment, int64_t cols, const Act& x, float* out, int64_t out_stride) {
-  const bool blas = segment.type == act_type_ && cols % 8 == 0;
+  const bool blas = segment.type == act_type_ && cols % 8 == 0 && !options_.batch_invariant;
   device_->trace_plan([&] {
     constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
     return fmt::format("dense product {} tokens x [{}, {}], {} by {}: {}", x.rows, segment.rows, cols,
                        kTypes[static_cast<int>(act_type_)], kTypes[static_cast<int>(segment.type)],
-                       blas           ? "cuBLASLt"
-                       : cols % 8 > 0 ? "kernel=linear_dense_sm70 (cuBLASLt: columns are no multiple of 8)"
+                       blas                       ? "cuBLASLt"
+                       : options_.batch_invariant ? "kernel=linear_dense_sm70 (batch invariance)"
+                       : cols % 8 > 0             ? "kernel=linear_dense_sm70 (cuBLASLt: columns are no multiple of 8)"
                                       : "kernel=linear_dense_sm70 (cuBLASLt: both sides must have one type)");
   });
   if (blas) {

@@ -175,15 +175,37 @@ Result<CudaTable> upload_table(Uploader& uploader, const quant::MatrixPtr& sourc
   return table;
 }
 
+namespace {
+
+/// Of a table that is looked up by row.
+int64_t table_bytes_of(const quant::MatrixSource& source) {
+  const int64_t pairs = source.group() > 0 ? source.cols() / source.group() * 2 * dtype_bytes(source.dtype()) : 0;
+  return codes_looked_up(source) ? source.rows() * (source.cols() * source.bits() / 8 + pairs)
+                                 : static_cast<int64_t>(dense_bytes(source));
+}
+
+}  // namespace
+
+int64_t gpu_step_bytes(const RecordingOps& recorded) {
+  int64_t bytes = recorded.vector_bytes();
+  for (const RecordingOps::Matrix& matrix : recorded.matrices()) {
+    const quant::MatrixSource& source = *matrix.source;
+    if (matrix.embedding) bytes += table_bytes_of(source) / std::max<int64_t>(source.rows(), 1);
+    if (!matrix.multiplied) continue;
+    const auto format = kernels::qmatmul_cuda_format_of(source);
+    const int64_t all =
+        format ? kernels::a16_bytes(*format, source.rows(), source.cols()) : static_cast<int64_t>(dense_bytes(source));
+    bytes += static_cast<int64_t>(static_cast<double>(all) * matrix.active);
+  }
+  return bytes;
+}
+
 int64_t expected_weight_bytes(const RecordingOps& recorded) {
   int64_t bytes = recorded.vector_bytes() + (int64_t{1} << 20);
   for (const RecordingOps::Matrix& matrix : recorded.matrices()) {
     const quant::MatrixSource& source = *matrix.source;
     const auto dense = static_cast<int64_t>(dense_bytes(source));
-    if (matrix.embedding) {
-      const int64_t pairs = source.group() > 0 ? source.cols() / source.group() * 2 * dtype_bytes(source.dtype()) : 0;
-      bytes += codes_looked_up(source) ? source.rows() * (source.cols() * source.bits() / 8 + pairs) : dense;
-    }
+    if (matrix.embedding) bytes += table_bytes_of(source);
     if (!matrix.multiplied) continue;
     if (const auto format = packed_format(source))
       bytes += kernels::a16_bytes(*format, source.rows(), source.cols());

@@ -47,5 +47,7 @@ Result<CudaTable> upload_table(Uploader& uploader, const quant::MatrixPtr& sourc
 int64_t expected_weight_bytes(const RecordingOps& recorded);
 /// The same with what lies in memory of its own: all that the weights take on a GPU.
 int64_t gpu_weight_bytes(const RecordingOps& recorded);
+/// What a step of one sequence reads of them, as CudaOps::step_bytes() says of a model that is loaded.
+int64_t gpu_step_bytes(const RecordingOps& recorded);
 
 }  // namespace galvani::exec

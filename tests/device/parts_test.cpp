@@ -38,14 +38,23 @@ TEST(Parts, AreFoundHoweverTheyAreSpelled) {
                                                            {"Tesla T4", "t4"},
                                                            {"a100_40", "a100-40"},
                                                            {"GB10", "gb10"},
-                                                           {"gh200", "gh200"}};
+                                                           {"gh200", "gh200"},
+                                                           {"NVIDIA A100-SXM4-80GB", "a100-80"},
+                                                           {"NVIDIA A100-SXM4-40GB", "a100-40"},
+                                                           {"NVIDIA A100 80GB PCIe", "a100-80"},
+                                                           {"NVIDIA H100 80GB HBM3", "h100-sxm"},
+                                                           {"NVIDIA H100 PCIe", "h100-pcie"},
+                                                           {"NVIDIA GH200 480GB", "gh200"},
+                                                           {"Tesla V100-SXM2-16GB", "v100-sxm"},
+                                                           {"Tesla V100-PCIE-32GB", "v100-pcie"}};
   for (const auto& [spelling, key] : spellings) {
     const Part* part = find_part(spelling);
     ASSERT_NE(part, nullptr) << spelling;
     EXPECT_STREQ(part->key, key) << spelling;
   }
   // Near misses are other parts, not these.
-  for (const char* other : {"", "a1", "rtx", "nvidia", "2080", "h20", "5090d", "l40", "t400", "v1000", "geforce 509"})
+  for (const char* other : {"", "a1", "rtx", "nvidia", "2080", "h20", "5090d", "l40", "t400", "v1000", "geforce 509",
+                            "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H200 NVL", "NVIDIA A1000", "NVIDIA RTX A6000"})
     EXPECT_EQ(find_part(other), nullptr) << other;
 }
 

@@ -124,10 +124,35 @@ TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   p = problem(1, 4096, 4096, Arithmetic::kBF16);
   p.input = InputTransform::kHadamard128;
   EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "no arm transforms its input yet, and no checkpoint asks for it");
-  const std::string text = qmatmul_cuda_explain(h200, problem(64, 4096, 4096, Arithmetic::kBF16));
+  const std::string text = qmatmul_cuda_explain(h200, problem(64, 28672, 4096, Arithmetic::kBF16));
   EXPECT_NE(text.find("few-bulk: it takes at most 8 tokens"), std::string::npos) << text;
   EXPECT_NE(text.find("stream: runs"), std::string::npos) << text;
   EXPECT_NE(text.find("wgmma: could run"), std::string::npos) << text;
+}
+
+// What was faster when all launches were timed on an H200 (docs/records/2026-12-01-h200-sixth.md), by 3 to 30 %.
+TEST(QmatmulCudaPlan, NineTo64TokensTakeWhatWasFasterOnAnH200) {
+  const DeviceCaps& h200 = find_part("h200")->caps;
+  struct Best {
+    int64_t n, k, m;
+    QmatmulCudaArm arm;
+    int split_log2;  // of a stream
+  };
+  constexpr auto kStream = QmatmulCudaArm::kStream, kWgmma = QmatmulCudaArm::kWgmma;
+  for (const auto& [n, k, m, arm, split_log2] :
+       {Best{4096, 4096, 16, kStream, 1}, {4096, 4096, 32, kStream, 1},  {4096, 4096, 64, kWgmma, 0},
+        {6144, 4096, 24, kStream, 0},     {6144, 4096, 32, kStream, 0},  {6144, 4096, 48, kWgmma, 0},
+        {14336, 4096, 24, kStream, 0},    {14336, 4096, 32, kStream, 0}, {14336, 4096, 64, kWgmma, 0},
+        {4096, 14336, 24, kStream, 1},    {4096, 14336, 32, kStream, 1}, {4096, 14336, 48, kWgmma, 0},
+        {5120, 17408, 16, kStream, 2},    {5120, 17408, 32, kStream, 2}, {5120, 17408, 64, kWgmma, 0},
+        {28672, 8192, 16, kStream, 0},    {28672, 8192, 32, kStream, 0}, {28672, 8192, 64, kStream, 0},
+        {28672, 4096, 48, kStream, 0},    {28672, 4096, 64, kStream, 0}}) {
+    const QmatmulCudaPlan plan = qmatmul_cuda_plan(h200, problem(m, n, k, Arithmetic::kBF16));
+    EXPECT_EQ(plan.arm, arm) << n << 'x' << k << ", " << m << " tokens";
+    if (arm == kStream && plan.arm == kStream) {
+      EXPECT_EQ(plan.stream.args.split_log2, split_log2) << n << 'x' << k << ", " << m << " tokens";
+    }
+  }
 }
 
 // Where a part has no arm for few tokens, none of the others may say that those are faster.
@@ -153,13 +178,13 @@ TEST(QmatmulCudaPlan, FewTokenArmsAreFasterOnlyWhereThereIsOne) {
 // GALVANI_TRACE=plan: the problem, the kernel, and why the arms before it declined.
 TEST(QmatmulCudaPlan, APlanIsALineOfText) {
   const DeviceCaps& h200 = find_part("h200")->caps;
-  QmatmulCudaProblem p = problem(64, 4096, 4096, Arithmetic::kBF16);
-  EXPECT_EQ(qmatmul_cuda_problem_text(p), "64 tokens x [4096, 4096], 4 bits, group 64, bf16 scales, bf16");
+  QmatmulCudaProblem p = problem(64, 28672, 4096, Arithmetic::kBF16);
+  EXPECT_EQ(qmatmul_cuda_problem_text(p), "64 tokens x [28672, 4096], 4 bits, group 64, bf16 scales, bf16");
   EXPECT_EQ(qmatmul_cuda_plan_text(h200, p, PlanDetail::kReasons).find("kernel=qmatmul_stream_q4_bf16_t64"), 0u);
   EXPECT_NE(qmatmul_cuda_plan_text(h200, p, PlanDetail::kReasons).find("few-bulk: it takes at most 8 tokens"),
             std::string::npos);
   p.m = 1, p.x_aligned = false;
-  EXPECT_EQ(qmatmul_cuda_problem_text(p), "1 token x [4096, 4096], 4 bits, group 64, bf16 scales, bf16, unaligned");
+  EXPECT_EQ(qmatmul_cuda_problem_text(p), "1 token x [28672, 4096], 4 bits, group 64, bf16 scales, bf16, unaligned");
   // The crossovers of the run, not the defaults.
   p = problem(1024, 4096, 4096, Arithmetic::kBF16);
   p.workspace_bytes = 4096 * 4096 * 2;

@@ -171,9 +171,21 @@ constexpr int qmatmul_cuda_stream_tokens(const QmatmulCudaProblem& p) {
   return (wanted == 16 && may16) || (wanted == 32 && may32) || wanted == 64 ? wanted : 0;
 }
 
-/// Blocks that share K and units of a stage: the fewest bytes into the busiest block, x (from the L2) as 5/8 of its
-/// bytes; or, if that is longer, the units of the busiest warp, each as what arrives while a warp multiplies one (380
-/// to 570 ns on an H200). What a cluster and what warps on one tile exchange counts as what arrives in a microsecond.
+/// What a stream takes, in nanoseconds, as measured on an H200 (README.md): 3 us; the bytes into the busiest block at
+/// 35 a nanosecond, x (from the L2) as 5/8 of its own, or, if that is longer, the units of the busiest warp, each the
+/// longer the more parts of K a block takes side by side; and for a cluster 1.5 us and what its blocks exchange.
+constexpr int64_t qmatmul_cuda_stream_ns(const QmatmulCudaProblem& p, const StreamShape& shape, int tokens) {
+  constexpr int kUnit[3][3] = {{310, 350, 430}, {355, 405, 450}, {440, 600, 730}};  // [tokens][parts: 1, 2, 4]
+  const QmatmulStreamArgs& a = shape.args;
+  const int64_t tiles = a.tiles + (a.tiles_rest > 0), passes = (tiles + a.pass_tiles - 1) / a.pass_tiles;
+  const int64_t bytes = a.slice * (tiles * a16_unit_bytes(p.format) + passes * p.m * kA16Cols * 2 * 5 / 8);
+  const int64_t units = passes * ((a.slice + a.parts - 1) / a.parts);
+  const int64_t multiplied = units * kUnit[tokens / 32][a.parts / 2];
+  const int64_t join = a.split_log2 > 0 ? 1500 + tiles * tokens * 17 / 2 : 0;
+  return 3000 + (bytes / 35 > multiplied ? bytes / 35 : multiplied) + join;
+}
+
+/// Blocks that share K and units of a stage: what takes the least time.
 constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   const QmatmulArgs args = qmatmul_cuda_args(p);
   const QmatmulCudaTuning& t = p.tuning;
@@ -192,13 +204,7 @@ constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulC
     StreamShape shape = shape_of(t.step > 0 ? t.step : tokens == 64 ? 4 : 8);
     for (int step = shape.args.step / 2; t.step <= 0 && !shape.ok && step > 0; step /= 2) shape = shape_of(step);
     if (!shape.ok) continue;
-    const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
-    const int64_t passes = (tiles + shape.args.pass_tiles - 1) / shape.args.pass_tiles;
-    const int64_t bytes = shape.args.slice * (tiles * args.unit_bytes + passes * p.m * kA16Cols * 2 * 5 / 8);
-    const int64_t units = passes * ((shape.args.slice + shape.args.parts - 1) / shape.args.parts);
-    const int64_t multiplied = units * (tokens == 16 ? 13000 : tokens == 32 ? 15000 : 19500);
-    const int64_t joins = (log2 > 0 ? 35000 : 0) + (shape.args.parts > 1 ? 40000 : 0);
-    const int64_t cost = (bytes > multiplied ? bytes : multiplied) + joins;
+    const int64_t cost = qmatmul_cuda_stream_ns(p, shape, tokens);
     if (!best.ok || cost < best_cost) best = shape, best_cost = cost;
   }
   return best;
@@ -221,9 +227,10 @@ constexpr bool qmatmul_cuda_wgmma_fits(const QmatmulCudaProblem& p, const WgmmaT
          int64_t{qmatmul_cuda_wgmma_slice(p, tile)} * (tile.splits - 1) < a16_units(p.k);
 }
 
-/// The least time: waves of blocks by a tile's nanoseconds a unit of K, and for the parts 1 us and 0.55 ns a KB, as
-/// measured on an H200 (README.md).
-constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
+/// The least time, which goes to *ns: waves of blocks by a tile's nanoseconds a unit of K, and for the parts 1 us and
+/// 0.55 ns a KB, as measured on an H200 (README.md).
+constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const QmatmulCudaProblem& p,
+                                            int64_t* ns = nullptr) {
   struct Cost {
     int tokens, ns;
   };
@@ -232,19 +239,33 @@ constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const Qmatmu
   const bool free = t.tokens != 64 && t.tokens != 128 && t.tokens != 256;
   WgmmaTile best;
   int64_t best_cost = 0;
-  for (const auto& [tokens, ns] : {Cost{64, 320}, {128, 460}, {256, 750}})
+  for (const auto& [tokens, unit_ns] : {Cost{64, 320}, {128, 460}, {256, 750}})
     for (int splits = 1; splits <= kMostParts; ++splits) {
       if (f16 ? tokens != 128 : !free && tokens != t.tokens) continue;
       if (t.wgmma_splits > 0 && splits != 1 && splits != t.wgmma_splits) continue;
       const WgmmaTile tile{tokens, splits};
       if (!qmatmul_cuda_wgmma_fits(p, tile)) continue;
       const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
-      int64_t cost = (tiles * splits + caps.sms - 1) / caps.sms * qmatmul_cuda_wgmma_slice(p, tile) * ns;
+      int64_t cost = (tiles * splits + caps.sms - 1) / caps.sms * qmatmul_cuda_wgmma_slice(p, tile) * unit_ns;
       if (splits > 1) cost += 1000 + splits * p.m * p.n * 4 * 55 / 100000;
       if (splits > 1 && splits == t.wgmma_splits) cost = 1;  // asked for
       if (best_cost == 0 || cost <= best_cost) best = tile, best_cost = cost;
     }
+  if (ns != nullptr) *ns = best_cost;
   return best;
+}
+
+/// Whether tiles of 128 rows beat streams of 64 tokens, which read all of x in every block: where the tiles fill the
+/// part, as real models' matrices mostly do, and not where they take two waves. Streams of 16 and 32 tokens are faster
+/// everywhere, and so are those of f16, whose only tile has 128 tokens. What a tile takes besides its units is 1 us, 2
+/// more with parts.
+constexpr bool qmatmul_cuda_tiles_beat_stream(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
+  const int tokens = qmatmul_cuda_stream_tokens(p);
+  const StreamShape stream = qmatmul_cuda_stream(caps, p);
+  if (tokens != 64 || !stream.ok || p.arithmetic == Arithmetic::kF16) return false;
+  int64_t ns = 0;
+  const WgmmaTile tile = qmatmul_cuda_wgmma_tile(caps, p, &ns);
+  return ns + (tile.splits > 1 ? 2000 : 1000) < qmatmul_cuda_stream_ns(p, stream, tokens);
 }
 
 /// Why `arm` does not compute `p` here; null when it can. Reasons are for people.
@@ -286,7 +307,8 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
       if (p.m > kStreamTokens) return "it takes at most 64 tokens";
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
       if (!p.x_aligned) return "the tensor copy engine needs x and its rows at multiples of 16 bytes";
-      if (free && p.m > x.stream_upto) return "tiles of 128 rows are faster at this many tokens";
+      if (free && (p.m > x.stream_upto || qmatmul_cuda_tiles_beat_stream(caps, p)))
+        return "tiles of 128 rows are faster at this many tokens";
       return qmatmul_cuda_stream(caps, p).ok ? nullptr : "no such tile, or no such ring fits into shared memory";
     case QmatmulCudaArm::kWgmma:
       if (!caps.has(Feature::kWgmma)) return "it needs wgmma (9.0a)";
