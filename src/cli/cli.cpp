@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <span>
 
 #include "cli/environment.h"
@@ -125,6 +126,22 @@ Result<std::string> read_text_file(const std::string& path) {
     return fail(ErrorCode::kIo, "reading {} failed: {}", standard_input ? "standard input" : path,
                 std::strerror(reason));
   return text;
+}
+
+Status refuse_to_replace(std::string_view option, const std::string& output,
+                         std::initializer_list<std::string_view> inputs) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::exists(output, ignored) || fs::is_directory(output, ignored)) return {};  // a folder is check_writable's
+  const fs::path folder = fs::absolute(output, ignored).parent_path();
+  for (const std::string_view input : inputs) {
+    if (input.empty() || !fs::exists(input, ignored)) continue;
+    const bool is = fs::equivalent(output, input, ignored);
+    if (!is && !(fs::is_directory(input, ignored) && fs::equivalent(folder, input, ignored))) continue;
+    return fail(ErrorCode::kInvalidArgument, "{} {}: {} {}, which this run reads; give another name", option, output,
+                is ? "that is" : "it is there already, in", input);
+  }
+  return {};
 }
 
 Status write_text_file(const std::string& path, std::string_view text) {

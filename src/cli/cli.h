@@ -5,6 +5,7 @@
 /// could be asked. A verb refuses a bad argument before it opens a model, where the words alone tell.
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,11 @@ void add_quantize(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 /// Flags that say which model runs and how.
+/// Fails when the output that `option` names is there and is, or lies in the folder of, one of the files that the run
+/// reads: it would be gone. Empty inputs are passed over.
+Status refuse_to_replace(std::string_view option, const std::string& output,
+                         std::initializer_list<std::string_view> inputs);
+
 struct ModelFlags {
   std::string model, hf, tokenizer, synthetic, save;
   int bits = 4;

@@ -99,7 +99,9 @@ void compare(cuda::CudaDevice& device, uint64_t seed, Findings& findings) {
     const auto verdicts = check.run(device, seed);
     if (!verdicts) {
       findings.wrong.push_back(fmt::format("{}: {}", check.operation, verdicts.error().message));
-      continue;
+      if (device.alive()) continue;
+      findings.unanswered.push_back(fmt::format("every kernel after {}: the GPU had stopped", check.operation));
+      return;
     }
     double worst = 0;
     std::set<std::string> names;
@@ -110,6 +112,7 @@ void compare(cuda::CudaDevice& device, uint64_t seed, Findings& findings) {
         findings.wrong.push_back(
             fmt::format("{}: error is {:.2f} times its bound; {}", verdict.kernel, verdict.worst, verdict.note));
     }
+    if (names.empty()) continue;  // none for this part
     put("  computes: {:<14} {:>3} kernels, worst error {:.2f} of its bound\n", check.operation, names.size(), worst);
   }
   // What no plan takes here, since it does not fit this part, is compared where it does.

@@ -48,12 +48,13 @@ Status write_logits(const EvalFlags& flags) {
   if (static_cast<int64_t>(ids.size()) > options.context)
     return fail(ErrorCode::kInvalidArgument, "{} holds {} ids, the context {}; raise -c or leave it out", flags.ids,
                 ids.size(), options.context);
+  GALVANI_TRY_VOID(refuse_to_replace("--logits", flags.logits, {options.model, flags.ids}));
   GALVANI_TRY_VOID(formats::check_writable(flags.logits));
   GALVANI_TRY(const auto runner, engine::Runner::load(options));
   const EngineInfo& info = runner->info();
   if (static_cast<int64_t>(ids.size()) > info.model_context)
-    return fail(ErrorCode::kOutOfRange, "{} holds {} ids, the model was made for {} positions", flags.ids, ids.size(),
-                info.model_context);
+    return fail(ErrorCode::kOutOfRange, "{} holds {} ids, the model was made for {} positions; cut them to that many",
+                flags.ids, ids.size(), info.model_context);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= info.vocab)
       return fail(ErrorCode::kOutOfRange, "{}: id {} at index {} is outside the vocabulary; allowed: 0 to {}",
@@ -192,7 +193,10 @@ Status perplexity(const EvalFlags& flags) {
     return wrap(std::move(error), flags.ids.empty() ? flags.text : flags.ids);
   }
   const bool json = flags.json_option->count() > 0;
-  if (json && flags.json != "-") GALVANI_TRY_VOID(formats::check_writable(flags.json));
+  if (json && flags.json != "-") {
+    GALVANI_TRY_VOID(refuse_to_replace("--json", flags.json, {options.model, flags.ids, flags.text, flags.against}));
+    GALVANI_TRY_VOID(formats::check_writable(flags.json));
+  }
   options.context = flags.window;
   options.max_sequences = engine::eval_sequences(eval);
   options.count_activations = flags.count || flags.model.act == "f16";
@@ -203,6 +207,8 @@ Status perplexity(const EvalFlags& flags) {
     options.count_activations = false;
     options.act = "f32";  // the reference is as good as it can be, whatever is tried on the model
     options.kv = "f32";
+    options.device = "cpu";  // no GPU multiplies f32
+    options.arms.clear();
     options.progress = ProgressBar("loading the reference");
     GALVANI_TRY(reference, engine::Runner::load(options));
   }

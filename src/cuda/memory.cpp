@@ -19,12 +19,16 @@ tl::unexpected<Error> out_of_memory(CudaDevice& device, size_t bytes, const std:
   const auto memory = device.memory();
   const double free_bytes = memory ? static_cast<double>(memory->free_bytes) : 0;
   const double total = static_cast<double>(device.caps().memory_bytes);
-  return fail(
-      ErrorCode::kOutOfMemory,
-      "'{}' needs {:.2f} GiB on GPU {} ({}), of whose {:.2f} GiB {:.2f} are free (this process holds: {}); lower "
-      "the context (-c) or the number of sequences, take fewer bits, or end other programs on this GPU",
-      tag, gib(static_cast<double>(bytes)), device.index(), device.name(), gib(total), gib(free_bytes),
-      held.empty() ? "nothing" : held);
+  // What of it the run's options decide.
+  const char* const lower = tag == "weights" ? "take fewer bits or a smaller model"
+                            : tag == "activations"
+                                ? "lower the tokens of a step (-b)"
+                                : "lower the context (-c) or the number of sequences, take fewer bits";
+  return fail(ErrorCode::kOutOfMemory,
+              "'{}' needs {:.2f} GiB on GPU {} ({}), of whose {:.2f} GiB {:.2f} are free (this process holds: {}); {}, "
+              "end other programs on this GPU, or run with --device cpu",
+              tag, gib(static_cast<double>(bytes)), device.index(), device.name(), gib(total), gib(free_bytes),
+              held.empty() ? "nothing" : held, lower);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "exec/uploader.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/norm/norm_cuda.h"
 #include "kernels/qmatmul/a16_pack.h"
 #include "kernels/qmatmul/qmatmul_cuda.h"
 #include "kernels/qmatmul/qmatmul_cuda_text.h"
@@ -77,6 +78,9 @@ std::string product_plan(const DeviceCaps& caps, const Call& call, const GpuChoi
 }
 
 std::string product_refusal(const DeviceCaps& caps, const Call& call, const GpuChoice& choice) {
+  if (call.normed && call.in > kernels::norm_most_dim(caps))
+    return fmt::format("the norm before it has rows of {} elements, and a block of this part holds at most {}", call.in,
+                       kernels::norm_most_dim(caps));
   for (size_t i = 0; i < call.parts.size();) {
     const Stretch stretch = stretch_of(call, i);
     i = stretch.end;
@@ -304,11 +308,14 @@ Status check_gpu_calls(const DeviceCaps& caps, std::span<const Call> calls, cons
     if (refusal.empty()) continue;
     const std::string layer = call.layer < 0 ? "" : fmt::format(" of layer {}", call.layer);
     // More tokens than an arm takes are the run's choice, not the part's.
-    const std::string hint =
-        choice.forced_matmul >= 0 && call.rows > kernels::kFewTokens &&
-                kernels::qmatmul_cuda_is_few(static_cast<kernels::QmatmulCudaArm>(choice.forced_matmul))
-            ? fmt::format(" (-b {} makes steps that short)", kernels::kFewTokens)
-            : "";
+    const auto forced = static_cast<kernels::QmatmulCudaArm>(choice.forced_matmul);
+    const int most = choice.forced_matmul < 0                     ? 0
+                     : kernels::qmatmul_cuda_is_few(forced)       ? kernels::kFewTokens
+                     : forced == kernels::QmatmulCudaArm::kStream ? kernels::kStreamTokens
+                                                                  : 0;
+    const std::string hint = most > 0 && call.rows > most ? fmt::format(" (-b {} makes steps that short)", most)
+                             : choice.forced_matmul < 0   ? "; run with --device cpu"
+                                                          : "";
     return fail(ErrorCode::kUnsupported, "this GPU (compute capability {}) does not run {}{}: {}{}",
                 compute_capability_str(caps.cc), call.name, layer, refusal, hint);
   }

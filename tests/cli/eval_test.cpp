@@ -92,6 +92,20 @@ TEST(Eval, EveryIntegerTypeAndChunkGivesTheSameRows) {
             first.size());
 }
 
+TEST(Eval, WhatTheRunReadsIsNotReplaced) {
+  const Scratch scratch;
+  const fs::path folder = scratch / "model";
+  fs::copy(model_data("hf/llama"), folder, fs::copy_options::recursive);
+  const fs::path ids = write_file(scratch / "ids.npy", id_array<int32_t>("<i4", {1, 2, 3}));
+  for (const fs::path& output : {ids, folder / "config.json", folder / "model.safetensors"}) {
+    const std::string before = read_file(output);
+    ASSERT_FALSE(before.empty()) << output;
+    expect_error(2, eval_words(folder, ids, output), {"--logits " + output.string(), "give another name"});
+    EXPECT_EQ(read_file(output), before) << output;
+  }
+  EXPECT_EQ(run(eval_words(folder, ids, folder / "new.npy")).code, 0) << "nothing is lost by a new file there";
+}
+
 TEST(Eval, BadIdsLeaveNoFile) {
   const Scratch scratch;
   struct Case {

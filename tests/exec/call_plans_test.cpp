@@ -89,6 +89,25 @@ TEST(CallPlans, PartsJoinOnlyAtWholeRowTilesAndDensePartsStandAlone) {
   EXPECT_TRUE(check_gpu_calls(h200, none, invariant).has_value());
 }
 
+// Otherwise the first step would fail, after the weights have been loaded.
+TEST(CallPlans, RowsThatNoNormHoldsAreRefused) {
+  const DeviceCaps &t4 = find_part("t4")->caps, &h200 = find_part("h200")->caps;
+  const GpuChoice f16{.arithmetic = kernels::Arithmetic::kF16, .kv = DType::kF16};
+  Call call = product({packed(64, 4)});
+  call.normed = true;
+  for (const auto& [caps, dim, runs] : {std::tuple{&t4, 16384, true},
+                                        {&t4, 16448, false},
+                                        {&h200, 57344, true},
+                                        {&h200, 58112, true},
+                                        {&h200, 58176, false}}) {
+    call.in = dim;
+    const std::string refusal = cuda_call_refusal(*caps, call, f16);
+    EXPECT_EQ(refusal.find("the norm before it has rows of") == std::string::npos, runs) << dim << ": " << refusal;
+  }
+  call.normed = false;
+  EXPECT_EQ(cuda_call_refusal(h200, call, f16).find("norm"), std::string::npos);
+}
+
 // Memory for a matrix in 16 bits is taken where a plan expands one, and only there.
 TEST(CallPlans, WorkspacesAreThoseOfTheArmsThatAreTaken) {
   constexpr int64_t kMib = int64_t{1} << 20, kBlas = 32 * kMib, kParts = 16 * kMib;

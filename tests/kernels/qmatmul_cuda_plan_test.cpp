@@ -111,7 +111,7 @@ TEST(QmatmulCudaPlan, RefusalsNameTheirReason) {
   p.forced = static_cast<int>(QmatmulCudaArm::kFewBulk);
   EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "it takes at most 8 tokens");
   p.forced = static_cast<int>(QmatmulCudaArm::kExpand);
-  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "it was forbidden (no workspace)");
+  EXPECT_STREQ(qmatmul_cuda_plan(h200, p).reason, "it was forbidden (--expand-mib 0)");
   p = problem(1, 4096, 4096, Arithmetic::kBF16);
   EXPECT_STREQ(qmatmul_cuda_plan(find_part("t4")->caps, p).reason, "this part has no bf16 arithmetic");
   p.arithmetic = Arithmetic::kF16;

@@ -1,11 +1,17 @@
 #pragma once
 /// RMS norms on a GPU: norm.h's formula, fused with the residual add before it. f32 statistics; a row's bits depend on
-/// that row alone. dim ≤ 57,344 (a row stands in shared memory).
+/// that row alone. Longest rows: norm_most_dim.
 #include "cuda/stream.h"
+#include "device/device_caps.h"
 #include "kernels/common/rows_form.h"
 #include "kernels/norm/norm_cuda_args.h"
 
 namespace galvani::kernels {
+
+/// Rows beyond kNormSixteen wait in a block's shared memory.
+constexpr int norm_most_dim(const DeviceCaps& caps) {
+  return caps.smem_optin / 4 > kNormSixteen ? caps.smem_optin / 4 : kNormSixteen;
+}
 
 /// Errors: kUnsupported when kMany is asked for and its conditions do not hold; launch errors.
 Status rms_norm_cuda(cuda::Stream& stream, const NormArgs& args, RowsForm form = RowsForm::kAuto);

@@ -317,8 +317,8 @@ constexpr const char* qmatmul_cuda_declines(QmatmulCudaArm arm, const DeviceCaps
         return "expanding is faster at this many tokens";
       return nullptr;
     case QmatmulCudaArm::kExpand:
-      if (p.workspace_bytes == 0) return "it was forbidden (no workspace)";
-      if (p.workspace_bytes < p.n * p.k * 2) return "the matrix does not fit into the workspace";
+      if (p.workspace_bytes == 0) return "it was forbidden (--expand-mib 0)";
+      if (p.workspace_bytes < p.n * p.k * 2) return "the matrix in 16 bits is larger than --expand-mib allows";
       if (p.k % 8 != 0) return "cuBLASLt needs columns in multiples of 8";
       if (!caps.has(Feature::kLdmatrix)) return "it needs 7.5";
       if (free && p.m < x.expand_from) return "fused products are faster at this many tokens";
