@@ -211,7 +211,8 @@ __device__ __forceinline__ Mass sum_all(int n, PickShared& shared, const F& f) {
 }
 
 /// Where the sum over bins from the top first reaches what `reached` asks for: writes found_bin and found_above, the
-/// sum of the bins above it; found_bin −1 when all of them do not. bins: kBins entries.
+/// sum of the bins above it; found_bin −1 when all of them do not. bins: kBins entries. Who leaves after reading these
+/// waits for the others first: what comes next may write them.
 template <typename T, typename Reached>
 __device__ __forceinline__ void walk_bins(const T* bins, PickShared& shared, const Reached& reached) {
   if (threadIdx.x == 0) shared.found_bin = -1;
@@ -271,6 +272,7 @@ static __device__ __noinline__ bool gather(const float* x, int n, const Weigher&
     walk_bins(shared.masses, shared, [&](Mass sum) { return static_cast<double>(sum) >= target; });
   }
   const int lowest_piece = shared.found_bin;
+  __syncthreads();
   if (lowest_piece <= 0) return false;
   const auto all = static_cast<int>(
       sum_all(kBins, shared, [&](int i) { return i >= lowest_piece ? Mass{shared.counts[i]} : Mass{0}; }));
@@ -313,7 +315,10 @@ __device__ __forceinline__ Cut largest(const float* x, int n, unsigned count, Pi
     }
     __syncthreads();
     walk_bins(shared.counts, shared, [&](Mass sum) { return above + sum >= count; });
-    if (shared.found_bin < 0) return cut;
+    if (shared.found_bin < 0) {
+      __syncthreads();
+      return cut;
+    }
     above += shared.found_above;
     prefix = prefix << bits | static_cast<unsigned>(shared.found_bin);
     cut.equal = shared.counts[shared.found_bin];
@@ -361,7 +366,10 @@ __device__ __forceinline__ Cut by_mass(const float* x, int n, const Weigher& wei
     __syncthreads();
     walk_bins(shared.masses, shared, [&](Mass sum) { return static_cast<double>(above + sum) >= target; });
     const int bin = shared.found_bin;
-    if (bin < 0) return cut;
+    if (bin < 0) {
+      __syncthreads();
+      return cut;
+    }
     above += shared.found_above;
     const Mass in_bin = shared.masses[bin];
     cut.equal = shared.counts[bin];
@@ -406,8 +414,9 @@ __device__ __forceinline__ int find_in_order(int n, bool by_share, double share,
   }
   __syncthreads();
   const int block = shared.found_bin;
-  if (block < 0) return -1;
   const Mass before = shared.found_above;
+  __syncthreads();
+  if (block < 0) return -1;
   const int i = block * 1024 + static_cast<int>(threadIdx.x);
   const Mass mine = i < n ? f(i) : 0;
   const Mass sum = before + block_scan(mine, shared.warps);
