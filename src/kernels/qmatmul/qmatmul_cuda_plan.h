@@ -147,12 +147,17 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
     const bool one = p.m == 1 && arm == QmatmulCudaArm::kFewBulk && p.kind == WeightKind::kAffine &&
                      (t.one < 0 ? p.format.bits <= 5 : t.one == 1);
     const int chunk = one ? qmatmul_cuda_one_chunk(p) : kFewChunk;
-    FewShape shape = few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2,
-                               t.stages > 0 ? t.stages
-                               : one        ? 3
-                                            : 4,
-                               chunk, one);
+    const auto shape_of = [&](int most_stages) {
+      return few_shape(args, 1, log2, blocks, caps.smem_optin, arm == QmatmulCudaArm::kFewPlain ? 1 : 2, most_stages,
+                       chunk, one);
+    };
+    FewShape shape = shape_of(t.stages > 0 ? t.stages : one ? 3 : 4);
+    // What is asked for early makes x late: of short parts (ahead is 1) two slots are enough, and one before x.
+    const bool short_part = shape.ok && shape.args.ahead == 1;
+    if (t.stages <= 0 && arm == QmatmulCudaArm::kFewBulk && p.m > 1 && short_part) shape = shape_of(2);
     if (!shape.ok) continue;
+    const int64_t chunks = (shape.args.tiles + (shape.args.tiles_rest > 0)) * int64_t{shape.args.chunks[0]};
+    if (one && chunk == kFewChunk && chunks <= 12 * kFewWarps) shape.args.ahead = 1;
     if (t.ahead >= 0) shape.args.ahead = t.ahead < shape.args.stages ? t.ahead : shape.args.stages;
     const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
     const int64_t units = tiles * shape.args.slice;
