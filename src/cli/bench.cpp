@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kNoCuda =
     "error: this program was built without its CUDA backend, so it holds no GPU kernel to time. To build one that does "
     "(CUDA toolkit 12.4 or newer):\n"
-    "  cmake --preset cuda-release && cmake --build --preset cuda-release\n"
+    "  cmake --preset cuda-release && cmake --build --preset cuda-release --target galvani_cli\n"
     "  build/cuda-release/galvani bench --kernels\n";
 
 struct BenchFlags {

@@ -217,7 +217,7 @@ int doctor(DoctorFlags& flags) {
 void add_doctor(CLI::App& app, Action& action) {
   auto flags = std::make_shared<DoctorFlags>();
   CLI::App* verb = app.add_subcommand(
-      "doctor", "what this machine has, what this binary holds for it, and whether every kernel computes right");
+      "doctor", "what this machine has, what this binary holds for it, and whether its GPU kernels compute right");
   verb->add_option("--device", flags->device, "auto (all), cpu, cuda or cuda:N");
   flags->seed_option =
       verb->add_option("--seed", flags->seed, "of the data that kernels are compared on (default: random)")

@@ -62,7 +62,7 @@ class StepProgram {
   DeviceCaps caps_;
   Arithmetic arithmetic_;
   int bits_ = 0;
-  int64_t key_bytes_ = 0;  ///< most of a layer without a window
+  int64_t key_bytes_ = 0;                                ///< most of a layer without a window
   const int *position_ = nullptr, *sequence_ = nullptr;  ///< of the first attention phase
   StepNeeds needs_;
   unsigned char* scratch_ = nullptr;
