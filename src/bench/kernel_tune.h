@@ -52,8 +52,8 @@ struct AttentionPrefillCase {
   std::string failure;
 };
 
-/// What lies between products and attention, in Llama 3.1 8B's shapes, bf16. One row's operands are in L2, as in a
-/// model's step; many rows' are rotated past it.
+/// What lies between products and attention, in Llama 3.1 8B's shapes, bf16. One row's activations are in L2, as in a
+/// model's step; many rows', tables and logits are rotated past it.
 struct SmallCase {
   enum class Operation { kNorm, kNormOfSum, kQkv, kGated, kEmbed, kGreedy, kTopKTopP };
   Operation operation{};

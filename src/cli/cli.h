@@ -28,12 +28,12 @@ void add_eval(CLI::App& app, Action& action);
 void add_quantize(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
-/// Flags that say which model runs and how.
-/// Fails when the output that `option` names is there and is, or lies in the folder of, one of the files that the run
-/// reads: it would be gone. Empty inputs are passed over.
+/// Fails when the output that `option` names is there and is one of `inputs`, which the run reads, or lies in one that
+/// is a folder: it would be gone. Empty inputs are passed over.
 Status refuse_to_replace(std::string_view option, const std::string& output,
                          std::initializer_list<std::string_view> inputs);
 
+/// Flags that say which model runs and how.
 struct ModelFlags {
   std::string model, hf, tokenizer, synthetic, save;
   int bits = 4;

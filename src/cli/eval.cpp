@@ -194,7 +194,8 @@ Status perplexity(const EvalFlags& flags) {
   }
   const bool json = flags.json_option->count() > 0;
   if (json && flags.json != "-") {
-    GALVANI_TRY_VOID(refuse_to_replace("--json", flags.json, {options.model, flags.ids, flags.text, flags.against}));
+    GALVANI_TRY_VOID(refuse_to_replace("--json", flags.json,
+                                       {options.model, flags.model.tokenizer, flags.ids, flags.text, flags.against}));
     GALVANI_TRY_VOID(formats::check_writable(flags.json));
   }
   options.context = flags.window;

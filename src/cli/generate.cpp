@@ -131,7 +131,7 @@ Status generate(const GenerateFlags& flags) {
 
   const bool stats = flags.stats_option->count() > 0;
   if (stats) {  // better to fail here than after the run
-    GALVANI_TRY_VOID(refuse_to_replace("--stats", flags.stats, {options.model, flags.model.tokenizer}));
+    GALVANI_TRY_VOID(refuse_to_replace("--stats", flags.stats, {options.model, flags.model.tokenizer, flags.file}));
     GALVANI_TRY_VOID(formats::check_writable(flags.stats));
   }
   options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());

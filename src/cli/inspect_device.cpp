@@ -183,7 +183,8 @@ Result<DeviceTarget> find_device_target(const std::string& device) {
   if (!gpu_here) {
     // Its advice, --device cpu, is for runs.
     std::string why = gpu_here.error().message;
-    if (const size_t advice = why.find("; use --device cpu"); advice != std::string::npos) why.resize(advice);
+    for (const std::string advice : {"; use --device cpu", ", or use --device cpu"})
+      if (const size_t at = why.find(advice); at != std::string::npos) why.erase(at, advice.size());
     return fail(gpu_here.error().code,
                 "{}. A part need not be here to be asked about: --device takes {}; without --device inspect is about "
                 "the CPU",
@@ -203,7 +204,9 @@ void print_device_plans(const DeviceTarget& target, const models::Model& model, 
   if (print_verdict(lines)) {
     print_memory(target.caps, model, ops, state);
     put("  a decode step of one token: {}{}\n", step,
-        step.starts_with("kernel=") ? " (what stands below for 1 token runs with --arm step=launches)" : "");
+        step.starts_with("kernel=")
+            ? " (what stands below for 1 token runs beyond these keys, and with --arm step=launches)"
+            : "");
   }
   const double step_bytes = static_cast<double>(exec::gpu_step_bytes(ops));
   if (target.caps.peak_gbps > 0)

@@ -20,9 +20,10 @@ tl::unexpected<Error> out_of_memory(CudaDevice& device, size_t bytes, const std:
   const double free_bytes = memory ? static_cast<double>(memory->free_bytes) : 0;
   const double total = static_cast<double>(device.caps().memory_bytes);
   // What of it the run's options decide.
-  const char* const lower = tag == "weights" ? "take fewer bits or a smaller model"
-                            : tag == "activations"
-                                ? "lower the tokens of a step (-b)"
+  const char* const lower = tag == "weights"       ? "take fewer bits or a smaller model"
+                            : tag == "activations" ? "lower the tokens of a step (-b)"
+                            : tag == "matmul workspace"
+                                ? "lower --expand-mib"
                                 : "lower the context (-c) or the number of sequences, take fewer bits";
   return fail(ErrorCode::kOutOfMemory,
               "'{}' needs {:.2f} GiB on GPU {} ({}), of whose {:.2f} GiB {:.2f} are free (this process holds: {}); {}, "

@@ -169,7 +169,9 @@ const Part* find_part(std::string_view name) {
     const std::string gigabytes = std::to_string(part.caps.memory_bytes / kGiB) + "GB";
     if (best == nullptr || has_word(name, gigabytes)) best = &part;
   }
-  return best;
+  // "V100-SXM2-16GB" has half of what the table's has; a GH200's name counts the CPU's memory.
+  const bool halves = name.ends_with("16GB") && best != nullptr && best->caps.memory_bytes > 16 * kGiB;
+  return halves ? nullptr : best;
 }
 
 const Part* part_of_device(std::string_view runtime_name, const DeviceCaps& caps) {

@@ -134,9 +134,10 @@ Status CudaOps::finish_loading() {
   bool dense = false;
   for (const CudaLinear& linear : linears_)
     for (const CudaSegment& segment : linear.segments) {
-      dense |= !segment.packed && segment.type == act_type_;
+      dense |= !segment.packed && segment.type == act_type_ && !options_.batch_invariant;
       if (!segment.packed) {
-        if (segment.type != act_type_ && segment.type != StoreType::kF32) plain += segment.rows * linear.cols * 2;
+        if (segment.type != act_type_ && segment.type != StoreType::kF32 && !options_.batch_invariant)
+          plain += segment.rows * linear.cols * 2;
         continue;
       }
       kernels::QmatmulCudaProblem problem;

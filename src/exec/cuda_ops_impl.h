@@ -211,9 +211,9 @@ class CudaOps final : public Ops {
   Status finish_loading();
   Status begin_tables(const Batch& batch, State& state);
   Status decode_tables(const Batch& batch);
+  DecodeGraph& decode_graph();  ///< of this step
   /// Brings the decode tables up: now, or as the first node of the graph being captured; a graph that is there is
   /// launched, which does both.
-  DecodeGraph& decode_graph();  ///< of this step
   Status start_decode(const Batch& batch);
   /// Launches the graph of this step's size.
   Status replay();

@@ -45,7 +45,7 @@ TEST(Parts, AreFoundHoweverTheyAreSpelled) {
                                                            {"NVIDIA H100 80GB HBM3", "h100-sxm"},
                                                            {"NVIDIA H100 PCIe", "h100-pcie"},
                                                            {"NVIDIA GH200 480GB", "gh200"},
-                                                           {"Tesla V100-SXM2-16GB", "v100-sxm"},
+                                                           {"Tesla V100-SXM2-32GB", "v100-sxm"},
                                                            {"Tesla V100-PCIE-32GB", "v100-pcie"}};
   for (const auto& [spelling, key] : spellings) {
     const Part* part = find_part(spelling);
@@ -53,8 +53,9 @@ TEST(Parts, AreFoundHoweverTheyAreSpelled) {
     EXPECT_STREQ(part->key, key) << spelling;
   }
   // Near misses are other parts, not these.
-  for (const char* other : {"", "a1", "rtx", "nvidia", "2080", "h20", "5090d", "l40", "t400", "v1000", "geforce 509",
-                            "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H200 NVL", "NVIDIA A1000", "NVIDIA RTX A6000"})
+  for (const char* other :
+       {"", "a1", "rtx", "nvidia", "2080", "h20", "5090d", "l40", "t400", "v1000", "geforce 509",
+        "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H200 NVL", "NVIDIA A1000", "Tesla V100-SXM2-16GB", "NVIDIA RTX A6000"})
     EXPECT_EQ(find_part(other), nullptr) << other;
 }
 

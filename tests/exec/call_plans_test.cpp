@@ -98,8 +98,8 @@ TEST(CallPlans, RowsThatNoNormHoldsAreRefused) {
   for (const auto& [caps, dim, runs] : {std::tuple{&t4, 16384, true},
                                         {&t4, 16448, false},
                                         {&h200, 57344, true},
-                                        {&h200, 58112, true},
-                                        {&h200, 58176, false}}) {
+                                        {&h200, 57856, true},
+                                        {&h200, 57920, false}}) {
     call.in = dim;
     const std::string refusal = cuda_call_refusal(*caps, call, f16);
     EXPECT_EQ(refusal.find("the norm before it has rows of") == std::string::npos, runs) << dim << ": " << refusal;

@@ -157,8 +157,8 @@ TEST_F(CudaAttention, MatrixArmsMatchTheReference) {
           c.window = length == 65 ? 5 : length == 200 && dim == 64 ? 70 : 0;
           check(c, arm, random);
         }
-        check({.heads = 3,
-               .kv_heads = 1,
+        check({.heads = 6,
+               .kv_heads = 2,
                .k_dim = dim,
                .v_dim = dim,
                .softcap = 5,

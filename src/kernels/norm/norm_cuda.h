@@ -8,9 +8,10 @@
 
 namespace galvani::kernels {
 
-/// Rows beyond kNormSixteen wait in a block's shared memory.
+/// Rows beyond kNormSixteen wait in a block's shared memory, beside 1 KiB at most of its sums.
 constexpr int norm_most_dim(const DeviceCaps& caps) {
-  return caps.smem_optin / 4 > kNormSixteen ? caps.smem_optin / 4 : kNormSixteen;
+  const int dim = (caps.smem_optin - 1024) / 4;
+  return dim > kNormSixteen ? dim : kNormSixteen;
 }
 
 /// Errors: kUnsupported when kMany is asked for and its conditions do not hold; launch errors.
