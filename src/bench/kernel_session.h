@@ -22,6 +22,13 @@ using cuda::Stream;
 using kernels::A16Format;
 using kernels::A16Scale;
 
+/// Median, lowest and highest of the samples.
+inline void spread(Timing& timing) {
+  std::vector<double> sorted = timing.samples;
+  std::sort(sorted.begin(), sorted.end());
+  if (!sorted.empty()) timing.median = sorted[sorted.size() / 2], timing.low = sorted[0], timing.high = sorted.back();
+}
+
 class KernelSession {
   static constexpr int64_t kMostLaunches = 1500;
   static constexpr int kUncounted = 2;  // replays
@@ -78,9 +85,7 @@ class KernelSession {
       GALVANI_TRY(const float ms, stop.milliseconds_since(start));
       if (r >= kUncounted) timing.samples.push_back(1e3 * static_cast<double>(ms) / static_cast<double>(count));
     }
-    std::vector<double> sorted = timing.samples;
-    std::sort(sorted.begin(), sorted.end());
-    if (!sorted.empty()) timing.median = sorted[sorted.size() / 2], timing.low = sorted[0], timing.high = sorted.back();
+    spread(timing);
     GALVANI_TRY(timing.sm_mhz, clock_median());
     return timing;
   }

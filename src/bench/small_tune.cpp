@@ -62,11 +62,8 @@ class SmallData {
     return keep(std::move(buffer))->template as<T>();
   }
 
-  /// Launches copy 0 once; worst is the largest |got − want| over what bf16 and f32 sums may be off.
-  template <typename Launch>
-  Status compare(SmallCase& c, const Launch& launch, const void* result, StoreType type, int64_t at,
-                 const std::vector<float>& want, bool again = true) {
-    if (again) GALVANI_TRY_VOID(launch(0));
+  /// Of what a launch of copy 0 left: worst is the largest |got − want| over what bf16 and f32 sums may be off.
+  Status compare(SmallCase& c, const void* result, StoreType type, int64_t at, const std::vector<float>& want) {
     const auto size = static_cast<size_t>(store_bytes(type));
     std::vector<std::byte> got(want.size() * size);
     GALVANI_TRY_VOID(session_.stream().to_host(
@@ -93,7 +90,6 @@ class SmallData {
   }
 
   const int64_t copies;
-  KernelSession& session() { return session_; }
 
  private:
   DeviceBuffer* keep(DeviceBuffer buffer) {
@@ -105,39 +101,17 @@ class SmallData {
   std::vector<std::unique_ptr<DeviceBuffer>> kept_;
 };
 
-Status norm(KernelSession& session, SmallCase& c) {
+/// out = norm(x); of_sum: x += y before.
+Status norm(KernelSession& session, SmallCase& c, bool of_sum) {
   const int64_t elements = int64_t{c.rows} * kDim;
-  c.bytes = elements * 6;
+  c.bytes = elements * (of_sum ? 14 : 6);
   SmallData data(session, c.bytes);
   GALVANI_TRY(float* x, data.floats(elements));
-  GALVANI_TRY(char* out, data.output(elements * 2));
-  GALVANI_TRY(const float* w, data.upload(data.values(17, kDim)));
-  const auto launch = [&](int64_t copy) {
-    return kernels::rms_norm_cuda(session.stream(), {.x = x + copy * elements,
-                                                     .x_stride = kDim,
-                                                     .rows = c.rows,
-                                                     .dim = kDim,
-                                                     .norm = {.w = w},
-                                                     .out = out + copy * elements * 2,
-                                                     .out_stride = kDim,
-                                                     .out_type = StoreType::kBF16});
-  };
-  for (const int64_t row : {int64_t{0}, int64_t{c.rows} - 1}) {
-    std::vector<float> want(kDim);
-    const auto x0 = data.values(row * kDim, kDim), weights = data.values(17, kDim);
-    kernels::rms_norm(x0.data(), 1, kDim, kDim, weights.data(), {}, want.data(), kDim);
-    GALVANI_TRY_VOID(data.compare(c, launch, out, StoreType::kBF16, row * kDim, want));
+  const float* y = nullptr;
+  if (of_sum) {
+    GALVANI_TRY(y, data.floats(elements + 5));  // so that what is added is another part of the pattern
+    y += 4;
   }
-  return data.time(c, launch);
-}
-
-/// x += y, out = norm(x).
-Status norm_of_sum(KernelSession& session, SmallCase& c) {
-  const int64_t elements = int64_t{c.rows} * kDim;
-  c.bytes = elements * 14;
-  SmallData data(session, c.bytes);
-  GALVANI_TRY(float* x, data.floats(elements));
-  GALVANI_TRY(float* y, data.floats(elements + 5));  // so that what is added is another part of the pattern
   GALVANI_TRY(char* out, data.output(elements * 2));
   GALVANI_TRY(const float* w, data.upload(data.values(17, kDim)));
   const auto launch = [&](int64_t copy) {
@@ -145,21 +119,21 @@ Status norm_of_sum(KernelSession& session, SmallCase& c) {
                                                      .x_stride = kDim,
                                                      .rows = c.rows,
                                                      .dim = kDim,
-                                                     .add = y + copy * elements + 4,
+                                                     .add = of_sum ? y + copy * elements : nullptr,
                                                      .add_stride = kDim,
                                                      .norm = {.w = w},
                                                      .out = out + copy * elements * 2,
                                                      .out_stride = kDim,
                                                      .out_type = StoreType::kBF16});
   };
+  GALVANI_TRY_VOID(launch(0));
   for (const int64_t row : {int64_t{0}, int64_t{c.rows} - 1}) {
     std::vector<float> want(kDim);
-    auto sum = data.values(row * kDim, kDim);
+    auto in = data.values(row * kDim, kDim);
     const auto added = data.values(row * kDim + 4, kDim), weights = data.values(17, kDim);
-    kernels::add(sum.data(), added.data(), kDim);
-    kernels::rms_norm(sum.data(), 1, kDim, kDim, weights.data(), {}, want.data(), kDim);
-    GALVANI_TRY_VOID(data.compare(c, launch, out, StoreType::kBF16, row * kDim, want, row == 0));
-    if (c.rows == 1) break;
+    if (of_sum) kernels::add(in.data(), added.data(), kDim);
+    kernels::rms_norm(in.data(), 1, kDim, kDim, weights.data(), {}, want.data(), kDim);
+    GALVANI_TRY_VOID(data.compare(c, out, StoreType::kBF16, row * kDim, want));
   }
   return data.time(c, launch);
 }
@@ -208,6 +182,7 @@ Status qkv(KernelSession& session, SmallCase& c) {
                                                        .positions = positions_on,
                                                        .sequence = sequences_on});
   };
+  GALVANI_TRY_VOID(launch(0));
   for (const int row : {0, c.rows - 1}) {
     auto turned = data.values(int64_t{row} * kWidth, kWidth);
     kernels::rope_half_split(turned.data(), 1, kHeads + kKvHeads, kHead, kWidth, &positions[static_cast<size_t>(row)],
@@ -215,13 +190,12 @@ Status qkv(KernelSession& session, SmallCase& c) {
     const auto part = [&](int head, int count) {
       return std::vector<float>(turned.begin() + head * kHead, turned.begin() + (head + count) * kHead);
     };
-    GALVANI_TRY_VOID(
-        data.compare(c, launch, q, StoreType::kBF16, int64_t{row} * kHeads * kHead, part(0, kHeads), row == 0));
+    GALVANI_TRY_VOID(data.compare(c, q, StoreType::kBF16, int64_t{row} * kHeads * kHead, part(0, kHeads)));
     const int64_t page = blocks[static_cast<size_t>(row / kPage)];
     for (int h = 0; h < kKvHeads; ++h) {
       const int64_t at = ((page * kKvHeads + h) * kPage + row % kPage) * kHead;
-      GALVANI_TRY_VOID(data.compare(c, launch, kv, StoreType::kBF16, at, part(kHeads + h, 1), false));
-      GALVANI_TRY_VOID(data.compare(c, launch, kv + side, StoreType::kBF16, at, part(kHeads + kKvHeads + h, 1), false));
+      GALVANI_TRY_VOID(data.compare(c, kv, StoreType::kBF16, at, part(kHeads + h, 1)));
+      GALVANI_TRY_VOID(data.compare(c, kv + side, StoreType::kBF16, at, part(kHeads + kKvHeads + h, 1)));
     }
   }
   return data.time(c, launch);
@@ -244,11 +218,12 @@ Status gated(KernelSession& session, SmallCase& c) {
                                                   .out_stride = kHidden,
                                                   .out_type = StoreType::kBF16});
   };
+  GALVANI_TRY_VOID(launch(0));
   for (const int64_t row : {int64_t{0}, int64_t{c.rows} - 1}) {
     std::vector<float> want(kHidden);
     const auto gate = data.values(row * 2 * kHidden, kHidden), up = data.values((row * 2 + 1) * kHidden, kHidden);
     kernels::swiglu(gate.data(), up.data(), 1, kHidden, kHidden, kHidden, want.data(), kHidden);
-    GALVANI_TRY_VOID(data.compare(c, launch, out, StoreType::kBF16, row * kHidden, want, row == 0));
+    GALVANI_TRY_VOID(data.compare(c, out, StoreType::kBF16, row * kHidden, want));
   }
   return data.time(c, launch);
 }
@@ -272,12 +247,13 @@ Status embed(KernelSession& session, SmallCase& c) {
                                                   .type = StoreType::kBF16,
                                                   .out = reinterpret_cast<float*>(out + copy * out_bytes)});
   };
+  GALVANI_TRY_VOID(launch(0));
   for (const int row : {0, c.rows - 1}) {
     std::vector<float> want;
     for (int64_t i = 0; i < kDim; ++i)
       want.push_back(
           static_cast<float>(bf16_at(pattern, (int64_t{tokens[static_cast<size_t>(row)]} * kDim + i) % kPattern)));
-    GALVANI_TRY_VOID(data.compare(c, launch, out, StoreType::kF32, int64_t{row} * kDim, want, row == 0));
+    GALVANI_TRY_VOID(data.compare(c, out, StoreType::kF32, int64_t{row} * kDim, want));
   }
   return data.time(c, launch);
 }
@@ -305,9 +281,7 @@ Status sample(KernelSession& session, SmallCase& c, const kernels::RowSampling& 
           return fail(ErrorCode::kInternal, "wrong: row {} drew token {}, the CPU drew {}", r, got[r].id, want[r].id);
     if (i >= kUncounted) c.time.samples.push_back(took.count());
   }
-  std::vector<double> sorted = c.time.samples;
-  std::sort(sorted.begin(), sorted.end());
-  c.time.median = sorted[sorted.size() / 2], c.time.low = sorted.front(), c.time.high = sorted.back();
+  spread(c.time);
   return {};
 }
 
@@ -346,8 +320,8 @@ std::string small_name(const SmallCase& c) {
 Status tune_small(KernelSession& session, SmallCase& c) {
   const auto measure = [&]() -> Status {
     switch (c.operation) {
-      case SmallCase::Operation::kNorm: return norm(session, c);
-      case SmallCase::Operation::kNormOfSum: return norm_of_sum(session, c);
+      case SmallCase::Operation::kNorm: return norm(session, c, false);
+      case SmallCase::Operation::kNormOfSum: return norm(session, c, true);
       case SmallCase::Operation::kQkv: return qkv(session, c);
       case SmallCase::Operation::kGated: return gated(session, c);
       case SmallCase::Operation::kEmbed: return embed(session, c);

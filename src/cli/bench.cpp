@@ -132,10 +132,7 @@ Status run_model(const BenchFlags& flags) {
   if (flags.expand_option->count() > 0) model.expand_mib = flags.expand_mib;
   GALVANI_TRY(options.load, model.load_options());
   const bool json = flags.json_option->count() > 0;
-  if (json) {
-    GALVANI_TRY_VOID(refuse_to_replace("--json", flags.json, {options.load.model}));
-    GALVANI_TRY_VOID(formats::check_writable(flags.json));
-  }
+  if (json) GALVANI_TRY_VOID(check_output("--json", flags.json, {options.load.model}));
   GALVANI_TRY(const bench::ModelRecord record, bench::bench_model(options));
   GALVANI_TRY_VOID(print(bench::model_record_text(record)));
   if (json) return write_text_file(flags.json, bench::model_record_json(record));

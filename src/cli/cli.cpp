@@ -128,20 +128,20 @@ Result<std::string> read_text_file(const std::string& path) {
   return text;
 }
 
-Status refuse_to_replace(std::string_view option, const std::string& output,
-                         std::initializer_list<std::string_view> inputs) {
+Status check_output(std::string_view option, const std::string& output,
+                    std::initializer_list<std::string_view> inputs) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (!fs::exists(output, ignored) || fs::is_directory(output, ignored)) return {};  // a folder is check_writable's
+  const bool replaces = fs::exists(output, ignored) && !fs::is_directory(output, ignored);
   const fs::path folder = fs::absolute(output, ignored).parent_path();
   for (const std::string_view input : inputs) {
-    if (input.empty() || !fs::exists(input, ignored)) continue;
+    if (!replaces || input.empty() || !fs::exists(input, ignored)) continue;
     const bool is = fs::equivalent(output, input, ignored);
     if (!is && !(fs::is_directory(input, ignored) && fs::equivalent(folder, input, ignored))) continue;
     return fail(ErrorCode::kInvalidArgument, "{} {}: {} {}, which this run reads; give another name", option, output,
                 is ? "that is" : "it is there already, in", input);
   }
-  return {};
+  return formats::check_writable(output);
 }
 
 Status write_text_file(const std::string& path, std::string_view text) {

@@ -28,10 +28,10 @@ void add_eval(CLI::App& app, Action& action);
 void add_quantize(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
-/// Fails when the output that `option` names is there and is one of `inputs`, which the run reads, or lies in one that
-/// is a folder: it would be gone. Empty inputs are passed over.
-Status refuse_to_replace(std::string_view option, const std::string& output,
-                         std::initializer_list<std::string_view> inputs);
+/// Whether `output`, which `option` names, can be written, for asking before long work (formats::check_writable), and
+/// is not there as one of `inputs`, which the run reads, or in one that is a folder: it would be gone. Empty inputs are
+/// passed over.
+Status check_output(std::string_view option, const std::string& output, std::initializer_list<std::string_view> inputs);
 
 /// Flags that say which model runs and how.
 struct ModelFlags {

@@ -48,8 +48,7 @@ Status write_logits(const EvalFlags& flags) {
   if (static_cast<int64_t>(ids.size()) > options.context)
     return fail(ErrorCode::kInvalidArgument, "{} holds {} ids, the context {}; raise -c or leave it out", flags.ids,
                 ids.size(), options.context);
-  GALVANI_TRY_VOID(refuse_to_replace("--logits", flags.logits, {options.model, flags.ids}));
-  GALVANI_TRY_VOID(formats::check_writable(flags.logits));
+  GALVANI_TRY_VOID(check_output("--logits", flags.logits, {options.model, flags.ids}));
   GALVANI_TRY(const auto runner, engine::Runner::load(options));
   const EngineInfo& info = runner->info();
   if (static_cast<int64_t>(ids.size()) > info.model_context)
@@ -193,11 +192,9 @@ Status perplexity(const EvalFlags& flags) {
     return wrap(std::move(error), flags.ids.empty() ? flags.text : flags.ids);
   }
   const bool json = flags.json_option->count() > 0;
-  if (json && flags.json != "-") {
-    GALVANI_TRY_VOID(refuse_to_replace("--json", flags.json,
-                                       {options.model, flags.model.tokenizer, flags.ids, flags.text, flags.against}));
-    GALVANI_TRY_VOID(formats::check_writable(flags.json));
-  }
+  if (json && flags.json != "-")
+    GALVANI_TRY_VOID(check_output("--json", flags.json,
+                                  {options.model, flags.model.tokenizer, flags.ids, flags.text, flags.against}));
   options.context = flags.window;
   options.max_sequences = engine::eval_sequences(eval);
   options.count_activations = flags.count || flags.model.act == "f16";

@@ -130,10 +130,8 @@ Status generate(const GenerateFlags& flags) {
                 "the prompt is empty, and this model puts no token before it; give at least one character");
 
   const bool stats = flags.stats_option->count() > 0;
-  if (stats) {  // better to fail here than after the run
-    GALVANI_TRY_VOID(refuse_to_replace("--stats", flags.stats, {options.model, flags.model.tokenizer, flags.file}));
-    GALVANI_TRY_VOID(formats::check_writable(flags.stats));
-  }
+  if (stats)  // better to fail here than after the run
+    GALVANI_TRY_VOID(check_output("--stats", flags.stats, {options.model, flags.model.tokenizer, flags.file}));
   options.valid_vocab = static_cast<int64_t>(text.tokenizer->vocab_size());
   GALVANI_TRY(const auto engine, Engine::load(options));
   GALVANI_TRY(request.sampling, flags.sampling.params(engine->info()));

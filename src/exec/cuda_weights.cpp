@@ -150,6 +150,13 @@ bool codes_looked_up(const quant::MatrixSource& source) {
   return source.kind() == quant::MatrixKind::kAffine && source.cols() % 32 == 0;
 }
 
+/// Of a table that is looked up by row.
+int64_t table_bytes_of(const quant::MatrixSource& source) {
+  const int64_t pairs = source.group() > 0 ? source.cols() / source.group() * 2 * dtype_bytes(source.dtype()) : 0;
+  return codes_looked_up(source) ? source.rows() * (source.cols() * source.bits() / 8 + pairs)
+                                 : static_cast<int64_t>(dense_bytes(source));
+}
+
 }  // namespace
 
 Result<CudaTable> upload_table(Uploader& uploader, const quant::MatrixPtr& source) {
@@ -174,17 +181,6 @@ Result<CudaTable> upload_table(Uploader& uploader, const quant::MatrixPtr& sourc
   table.bytes = static_cast<int64_t>(table.codes.size() + table.scales.size() + table.biases.size());
   return table;
 }
-
-namespace {
-
-/// Of a table that is looked up by row.
-int64_t table_bytes_of(const quant::MatrixSource& source) {
-  const int64_t pairs = source.group() > 0 ? source.cols() / source.group() * 2 * dtype_bytes(source.dtype()) : 0;
-  return codes_looked_up(source) ? source.rows() * (source.cols() * source.bits() / 8 + pairs)
-                                 : static_cast<int64_t>(dense_bytes(source));
-}
-
-}  // namespace
 
 int64_t gpu_step_bytes(const RecordingOps& recorded) {
   int64_t bytes = recorded.vector_bytes();

@@ -264,18 +264,38 @@ void expect_waiting_changes_nothing(engine::Runner& runner, size_t chunk) {
   EXPECT_EQ(hurried, last_logits(runner, ids, chunk, kChunks, true)) << "chunks of " << chunk;
 }
 
+/// A config.json of its own, for random weights at 4 bits, as long as it lives.
+class SyntheticModel {
+ public:
+  SyntheticModel(const std::string& name, const std::string& config)
+      : folder_(std::filesystem::temp_directory_path() / fmt::format("galvani_{}_{}", name, getpid())) {
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ / "config.json") << config;
+  }
+  ~SyntheticModel() { std::filesystem::remove_all(folder_); }
+  SyntheticModel(const SyntheticModel&) = delete;
+  SyntheticModel& operator=(const SyntheticModel&) = delete;
+  std::string path() const { return "synthetic:4:" + folder_.string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+/// Two layers, one kv head of 128.
+std::string small_llama(int intermediate) {
+  return fmt::format(R"({{
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": {},
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128, "vocab_size": 512,
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 1024, "torch_dtype": "bfloat16"}})",
+                     intermediate);
+}
+
 // Heads that attention's tiles and segments take; those of the models above are too narrow.
 TEST_F(CudaSteps, StepsThatNobodyWaitsForDoNotDisturbEachOther) {
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("galvani_steps_{}", getpid());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "config.json") << R"({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 256,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128, "vocab_size": 512,
-    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 1024, "torch_dtype": "bfloat16"})";
+  const SyntheticModel model("steps", small_llama(256));
   LoadOptions options;
   if (!one_kernel_fits()) options.arms = {{"step", "launches"}};
-  const auto runner = load_on("synthetic:4:" + folder.string(), "cuda", options);
-  std::filesystem::remove_all(folder);
+  const auto runner = load_on(model.path(), "cuda", options);
   ASSERT_NE(runner, nullptr);
   for (const size_t chunk : {40u, 9u}) expect_waiting_changes_nothing(*runner, chunk);  // by tiles, and row by row
 }
@@ -305,19 +325,19 @@ class CudaOneKernel : public testing::TestWithParam<StepShape> {
 TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
   constexpr int kLayers = 5;  // memory of what phases hand each other is used again two layers on
   const StepShape& shape = GetParam();
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("galvani_one_{}_{}", shape.name, getpid());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "config.json") << fmt::format(
-      R"({{{} "hidden_size": {}, "intermediate_size": {},
+  const SyntheticModel model(
+      fmt::format("one_{}", shape.name),
+      fmt::format(
+          R"({{{} "hidden_size": {}, "intermediate_size": {},
     "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {}, "vocab_size": {},
     "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}})",
-      shape.more, shape.hidden, shape.inner, kLayers, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab);
+          shape.more, shape.hidden, shape.inner, kLayers, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab));
   constexpr size_t kSteps = 6;
   const auto prompt = static_cast<size_t>(shape.prompt);
   std::mt19937 random(7);
   std::vector<int32_t> ids(prompt + kSteps);
   for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<unsigned>(shape.vocab));
-  const auto exact_runner = load_on("synthetic:4:" + folder.string(), "cpu", {.act = "f32"});
+  const auto exact_runner = load_on(model.path(), "cpu", {.act = "f32"});
   ASSERT_NE(exact_runner, nullptr);
   const auto last_steps = [&](engine::Runner& runner) {
     const std::vector<float> all = step_logits(runner, ids, prompt);
@@ -330,7 +350,7 @@ TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
       LoadOptions options;
       options.arms = {{"step", arm}};
       options.act = options.kv = act;
-      const auto runner = load_on("synthetic:4:" + folder.string(), "cuda", options);
+      const auto runner = load_on(model.path(), "cuda", options);
       ASSERT_NE(runner, nullptr);
       found.push_back(last_steps(*runner));
       uint64_t ran = 0;
@@ -354,7 +374,6 @@ TEST_P(CudaOneKernel, AgreesWithALaunchAnOperation) {
     EXPECT_LT(apart, 1.5 * others);
     EXPECT_EQ(found[1], found[2]);
   }
-  std::filesystem::remove_all(folder);
 }
 
 // A sequence that grows past what one kernel should take goes on as a launch an operation: the same logits as launches
@@ -364,18 +383,13 @@ TEST_F(CudaSteps, OneKernelEndsWhereLaunchesAreFaster) {
   const auto device = cuda::CudaDevice::open(0);
   ASSERT_TRUE(device.has_value());
   if (!(*device)->caps().has(Feature::kBulkCopy)) GTEST_SKIP() << "no bulk copies here";
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("galvani_long_{}", getpid());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "config.json") << R"({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128, "vocab_size": 512,
-    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "max_position_embeddings": 1024, "torch_dtype": "bfloat16"})";
+  const SyntheticModel model("long", small_llama(512));
   constexpr size_t kPrompt = 20, kSteps = 12;
   std::mt19937 random(11);
   std::vector<int32_t> ids(kPrompt + kSteps);
   for (int32_t& id : ids) id = static_cast<int32_t>(random() % 512);
   const auto logits_of = [&](LoadOptions options, uint64_t one_kernel_steps, size_t graphs) {
-    const auto runner = load_on("synthetic:4:" + folder.string(), "cuda", std::move(options));
+    const auto runner = load_on(model.path(), "cuda", std::move(options));
     EXPECT_NE(runner, nullptr);
     if (runner == nullptr) return std::vector<float>{};
     std::vector<float> found = step_logits(*runner, ids, kPrompt);
@@ -391,7 +405,6 @@ TEST_F(CudaSteps, OneKernelEndsWhereLaunchesAreFaster) {
   // Of the steps at 21, 22, … keys the first is only looked at and the second captured, which replays it.
   const auto launches = logits_of({.arms = {{"step", "launches"}}}, 0, 1);
   const auto both = logits_of({.one_kernel_keys = 25}, 4, 2);
-  std::filesystem::remove_all(folder);
   ASSERT_EQ(both.size(), launches.size());
   const double size = rms_error(launches, std::vector<float>(launches.size(), 0.0f));
   EXPECT_GT(size, 0.1);

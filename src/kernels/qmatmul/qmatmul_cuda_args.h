@@ -207,7 +207,7 @@ constexpr FewShape few_shape(const QmatmulArgs& p, int tiles, int split_log2, in
   a.stages = stages;
   // What is asked for before x makes x late, which short parts feel; long parts and many tokens gain more from rings
   // that are full by then (README.md).
-  const bool long_part = most_tiles * a.chunks[0] > (one && chunk == kFewChunk ? 6 : 16) * kFewWarps;
+  const bool long_part = most_tiles * a.chunks[0] > (one && chunk == kFewChunk ? 12 : 16) * kFewWarps;
   a.ahead = !long_part ? 1 : p.m > 1 ? stages : (stages + 1) / 2;
   a.x_at = stages * slot;
   a.zero_at = a.x_at + padded * kA16Cols * 2;

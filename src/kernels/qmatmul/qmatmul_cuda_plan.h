@@ -156,8 +156,6 @@ constexpr FewShape qmatmul_cuda_few(const DeviceCaps& caps, const QmatmulCudaPro
     const bool short_part = shape.ok && shape.args.ahead == 1;
     if (t.stages <= 0 && arm == QmatmulCudaArm::kFewBulk && p.m > 1 && short_part) shape = shape_of(2);
     if (!shape.ok) continue;
-    const int64_t chunks = (shape.args.tiles + (shape.args.tiles_rest > 0)) * int64_t{shape.args.chunks[0]};
-    if (one && chunk == kFewChunk && chunks <= 12 * kFewWarps) shape.args.ahead = 1;
     if (t.ahead >= 0) shape.args.ahead = t.ahead < shape.args.stages ? t.ahead : shape.args.stages;
     const int64_t tiles = shape.args.tiles + (shape.args.tiles_rest > 0);
     const int64_t units = tiles * shape.args.slice;
@@ -215,9 +213,10 @@ constexpr StreamShape qmatmul_cuda_stream(const DeviceCaps& caps, const QmatmulC
   return best;
 }
 
-/// A tile of 128 rows: its tokens, and the blocks that share its K.
+/// A tile of 128 rows: its tokens, the blocks that share its K, and what the plan counts for it.
 struct WgmmaTile {
   int tokens = 64, splits = 1;
+  int64_t ns = 0;
 };
 /// Units of a block's part.
 constexpr int qmatmul_cuda_wgmma_slice(const QmatmulCudaProblem& p, const WgmmaTile& tile) {
@@ -232,10 +231,9 @@ constexpr bool qmatmul_cuda_wgmma_fits(const QmatmulCudaProblem& p, const WgmmaT
          int64_t{qmatmul_cuda_wgmma_slice(p, tile)} * (tile.splits - 1) < a16_units(p.k);
 }
 
-/// The least time, which goes to *ns: waves of blocks by a tile's nanoseconds a unit of K, and for the parts 1 us and
+/// The least time: waves of blocks by a tile's nanoseconds a unit of K, and for the parts 1 us and
 /// 0.55 ns a KB, as measured on an H200 (README.md).
-constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const QmatmulCudaProblem& p,
-                                            int64_t* ns = nullptr) {
+constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   struct Cost {
     int tokens, ns;
   };
@@ -243,20 +241,18 @@ constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const Qmatmu
   const bool f16 = p.arithmetic == Arithmetic::kF16;  // one instance
   const bool free = t.tokens != 64 && t.tokens != 128 && t.tokens != 256;
   WgmmaTile best;
-  int64_t best_cost = 0;
-  for (const auto& [tokens, unit_ns] : {Cost{64, 320}, {128, 460}, {256, 750}})
+  for (const auto& [tokens, ns] : {Cost{64, 320}, {128, 460}, {256, 750}})
     for (int splits = 1; splits <= kMostParts; ++splits) {
       if (f16 ? tokens != 128 : !free && tokens != t.tokens) continue;
       if (t.wgmma_splits > 0 && splits != 1 && splits != t.wgmma_splits) continue;
-      const WgmmaTile tile{tokens, splits};
+      WgmmaTile tile{tokens, splits, 0};
       if (!qmatmul_cuda_wgmma_fits(p, tile)) continue;
       const int64_t tiles = ((p.n + kWgmmaRows - 1) / kWgmmaRows) * ((p.m + tokens - 1) / tokens);
-      int64_t cost = (tiles * splits + caps.sms - 1) / caps.sms * qmatmul_cuda_wgmma_slice(p, tile) * unit_ns;
-      if (splits > 1) cost += 1000 + splits * p.m * p.n * 4 * 55 / 100000;
-      if (splits > 1 && splits == t.wgmma_splits) cost = 1;  // asked for
-      if (best_cost == 0 || cost <= best_cost) best = tile, best_cost = cost;
+      tile.ns = (tiles * splits + caps.sms - 1) / caps.sms * qmatmul_cuda_wgmma_slice(p, tile) * ns;
+      if (splits > 1) tile.ns += 1000 + splits * p.m * p.n * 4 * 55 / 100000;
+      if (splits > 1 && splits == t.wgmma_splits) tile.ns = 1;  // asked for
+      if (best.ns == 0 || tile.ns <= best.ns) best = tile;
     }
-  if (ns != nullptr) *ns = best_cost;
   return best;
 }
 
@@ -266,11 +262,11 @@ constexpr WgmmaTile qmatmul_cuda_wgmma_tile(const DeviceCaps& caps, const Qmatmu
 /// more with parts.
 constexpr bool qmatmul_cuda_tiles_beat_stream(const DeviceCaps& caps, const QmatmulCudaProblem& p) {
   const int tokens = qmatmul_cuda_stream_tokens(p);
+  if (tokens != 64 || p.arithmetic == Arithmetic::kF16) return false;
   const StreamShape stream = qmatmul_cuda_stream(caps, p);
-  if (tokens != 64 || !stream.ok || p.arithmetic == Arithmetic::kF16) return false;
-  int64_t ns = 0;
-  const WgmmaTile tile = qmatmul_cuda_wgmma_tile(caps, p, &ns);
-  return ns + (tile.splits > 1 ? 2000 : 1000) < qmatmul_cuda_stream_ns(p, stream, tokens);
+  if (!stream.ok) return false;
+  const WgmmaTile tile = qmatmul_cuda_wgmma_tile(caps, p);
+  return tile.ns + (tile.splits > 1 ? 2000 : 1000) < qmatmul_cuda_stream_ns(p, stream, tokens);
 }
 
 /// Why `arm` does not compute `p` here; null when it can. Reasons are for people.
